@@ -1,0 +1,41 @@
+"""Every error that nanoengine raises on purpose: each message names the value, the limit, a remedy."""
+
+
+class NanoengineError(Exception):
+    """Base of all errors that nanoengine raises on purpose."""
+
+
+class ConfigError(NanoengineError, ValueError):
+    """An engine option has a value that cannot work."""
+
+
+class RequestError(NanoengineError, ValueError):
+    """A prompt or a sampling parameter is refused; nothing was queued."""
+
+
+class ModelError(NanoengineError, ValueError):
+    """A model's configuration asks for something this engine does not compute."""
+
+
+class WeightsError(NanoengineError, ValueError):
+    """Weight files are missing, damaged, or do not fit the model."""
+
+
+class ModelNotFound(NanoengineError, FileNotFoundError):
+    """The model's name leads to no folder with a model in it."""
+
+
+class FetchError(NanoengineError, RuntimeError):
+    """A download failed, or what came is not what was pinned."""
+
+
+class NotEnoughMemory(NanoengineError, MemoryError):
+    """Not even one KV block fits beside the weights."""
+
+
+class EngineError(NanoengineError, RuntimeError):
+    """The engine is used in a way it cannot serve, for example after `close()`."""
+
+
+class GraphError(NanoengineError, RuntimeError):
+    """A captured graph is replayed in a way a real CUDA graph could not be."""
