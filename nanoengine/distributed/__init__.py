@@ -1,0 +1,1 @@
+"""Tensor parallelism: which rank this process is, and how ranks add up their parts."""

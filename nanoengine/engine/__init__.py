@@ -1,0 +1,1 @@
+"""The engine: sequences, KV blocks, scheduling, the model runner and the step loop."""

@@ -1,0 +1,144 @@
+"""Linear layers whose weights are cut across tensor-parallel ranks.
+
+A column-parallel layer cuts the output axis, so every rank computes some of the outputs; a
+row-parallel layer cuts the input axis, so the ranks' results add up. Put one after the other and
+a single all_reduce serves both (Megatron-LM, arXiv 1909.08053).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from nanoengine.distributed.group import SINGLE, TPGroup
+from nanoengine.errors import ConfigError
+
+
+class TensorSource(Protocol):
+    """A tensor on disk that reads only what is indexed (safetensors' PySafeSlice)."""
+
+    def get_shape(self) -> list[int]:
+        """Sizes of the whole tensor."""
+        ...
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """The indexed part, read from disk."""
+        ...
+
+
+def shard_slice(size: int, rank: int, ranks: int, what: str = "size") -> slice:
+    """The part of an axis of `size` that belongs to `rank`.
+
+    >>> shard_slice(12, 1, 4)
+    slice(3, 6, None)
+
+    Raises ConfigError when the axis cannot be divided.
+    """
+    if size % ranks:
+        raise ConfigError(
+            f"{what}={size} cannot be divided by tensor_parallel_size={ranks}: "
+            "use a size that divides it"
+        )
+    part = size // ranks
+    return slice(rank * part, (rank + 1) * part)
+
+
+class ColumnParallelLinear(nn.Module):
+    """y = x W^T + b for one or more stacked projections, each cut along its output axis.
+
+    x: [n, in_features]; y: [n, sum(out_sizes) / ranks], this rank's part of each projection.
+    """
+
+    def __init__(
+        self, in_features: int, out_sizes: Sequence[int], bias: bool, group: TPGroup = SINGLE
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.slices = [shard_slice(size, group.rank, group.size) for size in out_sizes]
+        self.out_sizes = list(out_sizes)
+        rows = sum(s.stop - s.start for s in self.slices)
+        self.weight = nn.Parameter(torch.empty(rows, in_features))
+        self.bias = nn.Parameter(torch.empty(rows)) if bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, in_features] -> [n, this rank's outputs]."""
+        return F.linear(x, self.weight, self.bias)
+
+    def source_shape(self, name: str, part: int) -> list[int]:
+        """Shape of projection `part`'s whole weight or bias on disk."""
+        return [self.out_sizes[part]] + ([self.in_features] if name == "weight" else [])
+
+    def load(self, name: str, source: TensorSource, part: int) -> None:
+        """Read this rank's rows of projection `part` into its place in the stacked parameter."""
+        start = sum(s.stop - s.start for s in self.slices[:part])
+        rows = self.slices[part]
+        target = getattr(self, name).data
+        target[start : start + rows.stop - rows.start].copy_(source[rows])
+
+
+class QKVParallelLinear(ColumnParallelLinear):
+    """Queries, keys and values in one product: [n, hidden] -> [n, (heads + 2 kv_heads) * head_dim].
+
+    With fewer kv heads than ranks each kv head is kept by several ranks.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        bias: bool,
+        group: TPGroup = SINGLE,
+    ) -> None:
+        copies = max(1, group.size // kv_heads)  # ranks that hold the same kv head
+        kv_ranks, kv_rank = group.size // copies, group.rank // copies
+        if copies > 1 and group.size % kv_heads:
+            raise ConfigError(
+                f"num_key_value_heads={kv_heads} neither divides nor is divided by "
+                f"tensor_parallel_size={group.size}: use a size that does"
+            )
+        shard_slice(heads, group.rank, group.size, "num_attention_heads")
+        shard_slice(kv_heads, kv_rank, kv_ranks, "num_key_value_heads")
+        super().__init__(hidden, [heads * head_dim] + [kv_heads * head_dim] * 2, bias, group)
+        kv_slice = shard_slice(kv_heads * head_dim, kv_rank, kv_ranks)
+        self.slices = [self.slices[0], kv_slice, kv_slice]
+        self.num_heads = heads // group.size
+        self.num_kv_heads = kv_heads // kv_ranks
+        self.sizes = [self.num_heads * head_dim] + [self.num_kv_heads * head_dim] * 2
+        self.weight = nn.Parameter(torch.empty(sum(self.sizes), hidden))
+        self.bias = nn.Parameter(torch.empty(sum(self.sizes))) if bias else None
+
+
+class RowParallelLinear(nn.Module):
+    """y = sum over ranks of x_rank W_rank^T, plus the bias once: [n, in/ranks] -> [n, out]."""
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool, group: TPGroup = SINGLE
+    ) -> None:
+        super().__init__()
+        self.group = group
+        self.columns = shard_slice(in_features, group.rank, group.size, "in_features")
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(
+            torch.empty(out_features, self.columns.stop - self.columns.start)
+        )
+        self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, this rank's inputs] -> [n, out_features], the same on every rank."""
+        # the bias is added by rank 0 alone: after the sum every rank has it exactly once
+        return self.group.all_reduce(
+            F.linear(x, self.weight, self.bias if self.group.rank == 0 else None)
+        )
+
+    def source_shape(self, name: str, part: int) -> list[int]:
+        """Shape of the whole weight or bias on disk."""
+        return [self.out_features] + ([self.in_features] if name == "weight" else [])
+
+    def load(self, name: str, source: TensorSource, part: int) -> None:
+        """Read this rank's columns of the weight, or the whole bias."""
+        index = (slice(None), self.columns) if name == "weight" else slice(None)
+        getattr(self, name).data.copy_(source[index])

@@ -1,0 +1,62 @@
+"""Rotary position embedding (RoFormer, arXiv 2104.09864), half-split as in Llama and Qwen."""
+
+import math
+
+import torch
+from torch import nn
+
+from nanoengine.models.config import Llama3Scaling
+
+
+def inverse_frequencies(
+    head_dim: int, theta: float, scaling: Llama3Scaling | None = None
+) -> torch.Tensor:
+    """[head_dim / 2] float32: radians a position turns each pair (i, i + head_dim / 2).
+
+    With Llama 3's scaling, pairs whose wavelength is longer than the original context are slowed
+    by `factor`, short ones are left alone, and those between are blended.
+    """
+    exponent = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    inverse = 1.0 / theta**exponent
+    if scaling is None:
+        return inverse
+    low_wavelength = scaling.original_max_position_embeddings / scaling.low_freq_factor
+    high_wavelength = scaling.original_max_position_embeddings / scaling.high_freq_factor
+    wavelength = 2 * math.pi / inverse
+    blend = (scaling.original_max_position_embeddings / wavelength - scaling.low_freq_factor) / (
+        scaling.high_freq_factor - scaling.low_freq_factor
+    )
+    blended = (1 - blend) * inverse / scaling.factor + blend * inverse
+    slowed = torch.where(wavelength > low_wavelength, inverse / scaling.factor, blended)
+    return torch.where(wavelength < high_wavelength, inverse, slowed)
+
+
+class RotaryEmbedding(nn.Module):
+    """A table of cosines and sines, one row a position, shared by all layers of a model."""
+
+    table: torch.Tensor
+
+    def __init__(
+        self, head_dim: int, max_positions: int, theta: float, scaling: Llama3Scaling | None
+    ) -> None:
+        super().__init__()
+        # The table is computed on the CPU, in float32, also while parameters are laid out on the
+        # meta device.
+        with torch.device("cpu"):
+            inverse = inverse_frequencies(head_dim, theta, scaling)
+            angle = torch.outer(torch.arange(max_positions, dtype=torch.float32), inverse)
+            table = torch.stack((angle.cos(), angle.sin()))
+        # [2, max_positions, head_dim / 2] float32; not a weight, so not in the state dict
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[n] int64 -> (cos, sin), each [n, 1, head_dim / 2] float32."""
+        cos, sin = self.table[:, positions].unsqueeze(2)
+        return cos, sin
+
+
+def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Turn every head of x, [n, heads, head_dim], by its token's angles; computed in float32."""
+    first, second = x.float().chunk(2, dim=-1)
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return turned.to(x.dtype)

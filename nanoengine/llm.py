@@ -1,0 +1,159 @@
+"""LLM: what users call."""
+
+import os
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as SequenceOf
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+from nanoengine.config import EngineConfig
+from nanoengine.engine.engine import LLMEngine, Prompt
+from nanoengine.engine.record import StepRecord
+from nanoengine.engine.request import RequestOutput
+from nanoengine.errors import EngineError, RequestError
+from nanoengine.sampling_params import SamplingParams
+from nanoengine.sources import resolve_model
+
+
+class LLM:
+    """A model, ready to generate.
+
+    model: None (the classroom model), "smollm2", a Hugging Face folder, or a hub id.
+    on_step: called with a StepRecord after every run of the model.
+    options: the fields of EngineConfig; an unknown one is refused.
+
+    >>> llm = LLM()                                                     # doctest: +SKIP
+    >>> llm.generate(["Hello"], SamplingParams(temperature=0))[0].text  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        on_step: Callable[[StepRecord], None] | None = None,
+        **options: Any,
+    ) -> None:
+        config = EngineConfig.from_kwargs(model=model, **options)
+        self._engine: LLMEngine | None = LLMEngine(resolve_model(model), config, on_step)
+
+    @property
+    def engine(self) -> LLMEngine:
+        """The engine below. Raises EngineError after `close()`."""
+        if self._engine is None:
+            raise EngineError("this LLM is closed: make a new one")
+        return self._engine
+
+    def generate(
+        self,
+        prompts: Prompt | SequenceOf[Prompt],
+        sampling_params: SamplingParams | SequenceOf[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Complete one or many prompts (texts or lists of token ids); outputs in their order.
+
+        sampling_params: one for all, or one a prompt. Every prompt is checked before any is
+        queued. An exception or Ctrl-C ends these requests and leaves the engine usable.
+        """
+        engine = self.engine
+        many = _as_list(prompts)
+        params = _match(sampling_params, len(many))
+        for index, (prompt, wanted) in enumerate(zip(many, params, strict=True)):
+            try:
+                engine.check(prompt, wanted)
+            except RequestError as error:
+                raise RequestError(f"prompt {index}: {error}") from None
+        ids: list[str] = []
+        try:
+            for prompt, wanted in zip(many, params, strict=True):
+                ids.append(engine.add_request(prompt, wanted))
+            outputs = [engine.output(i) for i in ids]
+            with tqdm(total=len(ids), desc="Generating", disable=not use_tqdm) as bar:
+                finished = 0
+                while finished < len(ids):
+                    engine.step()
+                    bar.update(sum(output.finished for output in outputs) - finished)
+                    finished = sum(output.finished for output in outputs)
+        except BaseException:
+            for request_id in ids:
+                engine.abort(request_id)
+            raise
+        return outputs
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> "TextStream":
+        """Text pieces of one prompt's completion, as they come; they add up to its text.
+
+        Other streams and `generate` may run in between. Closing the stream aborts the request.
+        """
+        return TextStream(self.engine, self.engine.add_request(prompt, sampling_params))
+
+    def abort(self, request_id: str) -> None:
+        """End a running request; its blocks come back."""
+        self.engine.abort(request_id)
+
+    def close(self) -> None:
+        """Abort what runs and let go of model and cache; a second call does nothing."""
+        if self._engine is not None:
+            self._engine.reset()
+            self._engine = None
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class TextStream(Iterator[str]):
+    """An iterator over the text pieces of one request; `output` holds the whole so far."""
+
+    def __init__(self, engine: LLMEngine, request_id: str) -> None:
+        self._engine = engine
+        self._seen = 0
+        self.output: RequestOutput = engine.output(request_id)
+
+    def __next__(self) -> str:
+        while self._seen == len(self.output.text):
+            if self.output.finished:
+                raise StopIteration
+            self._engine.step()
+        piece = self.output.text[self._seen :]
+        self._seen += len(piece)
+        return piece
+
+    def close(self) -> None:
+        """Abort the request if it still runs."""
+        if not self.output.finished:
+            self._engine.abort(self.output.request_id)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _as_list(prompts: Prompt | SequenceOf[Prompt]) -> list[Prompt]:
+    """One prompt, or many, as a list of prompts."""
+    if isinstance(prompts, str):
+        return [prompts]
+    many: list[Any] = list(prompts)
+    if many and all(isinstance(item, int) for item in many):
+        return [many]
+    return many
+
+
+def _match(
+    params: SamplingParams | SequenceOf[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    """One SamplingParams a prompt. Raises RequestError when the numbers differ."""
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise RequestError(
+            f"{len(params)} sampling_params for {count} prompts: give one for all, or one each"
+        )
+    return list(params)

@@ -1,0 +1,1 @@
+"""Model architectures and the reading of their Hugging Face configurations."""
