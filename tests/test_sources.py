@@ -38,7 +38,9 @@ def test_a_folder(tmp_path, monkeypatch):
     assert resolve_model("~/org/model") == folder
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "nothing", "./org/model", "../a/b", "a/b/c"])
+@pytest.mark.parametrize(
+    "name", ["/no/such/folder", "nothing", "./model", "../model", "./org/model", "a/b/c"]
+)
 def test_a_path_that_leads_nowhere(name):
     with pytest.raises(ModelNotFound, match=r"there is no folder.*give the path") as raised:
         resolve_model(name)

@@ -17,8 +17,9 @@ from tokenizers import (
 )
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-# An added token that is not special: it belongs to the text, as Qwen3's "<think>" does.
-ADDED = "<think>"
+# An added token that is not special: it belongs to the text, as Qwen3's "<think>" does. The
+# space is no character of the byte-level alphabet, which writes spaces as "Ġ".
+ADDED = "<think hard>"
 CHATML = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
