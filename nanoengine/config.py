@@ -22,7 +22,7 @@ class EngineConfig:
     device: "auto" takes a CUDA GPU when there is one.
     dtype: of weights, activations and KV cache; "auto": float32 on a CPU, the model's on a GPU.
     attention_backend: "auto" is decided by the device; `nanoengine doctor` says which and why.
-    kvcache_block_size: tokens a KV block, a power of two from 4 up; None: 16 on a CPU, 256 on a GPU.
+    kvcache_block_size: tokens a KV block, a power of two from 4; None: 16 (CPU) or 256 (GPU).
     num_kvcache_blocks: size of the KV pool; None: whatever the memory below allows.
     gpu_memory_utilization: the part of the whole card that weights, activations and KV may fill.
     gpu_reserve_bytes: kept free for graphs and sampling when the pool is carved.
@@ -65,7 +65,7 @@ class EngineConfig:
 
     @classmethod
     def from_kwargs(cls, **options: Any) -> "EngineConfig":
-        """Build a config from keyword options; an unknown one is refused with its likely spelling."""
+        """A config from keyword options; an unknown one is refused with its likely spelling."""
         known = [f.name for f in fields(cls)]
         for name in options:
             if name not in known:
@@ -133,7 +133,7 @@ class EngineConfig:
         return torch.device(self.device)
 
     def resolve_dtype(self, model_dtype: torch.dtype, device: torch.device) -> torch.dtype:
-        """The dtype that "auto" stands for: CPUs are fast and exact in float32, GPUs in the model's."""
+        """The dtype that "auto" stands for: float32 on a CPU, the model's own on a GPU."""
         if self.dtype != "auto":
             return DTYPES[self.dtype]
         return torch.float32 if device.type == "cpu" else model_dtype

@@ -37,6 +37,18 @@ class Context:
     context_lens: torch.Tensor | None = None
     block_tables: torch.Tensor | None = None
 
+    def prefill_lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(cu_seqlens_q, cu_seqlens_k). Raises EngineError in a decode context."""
+        if self.cu_seqlens_q is None or self.cu_seqlens_k is None:
+            raise EngineError("a prefill context lacks cu_seqlens_q or cu_seqlens_k: set both")
+        return self.cu_seqlens_q, self.cu_seqlens_k
+
+    def decode_tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(context_lens, block_tables). Raises EngineError in a prefill context."""
+        if self.context_lens is None or self.block_tables is None:
+            raise EngineError("a decode context lacks context_lens or block_tables: set both")
+        return self.context_lens, self.block_tables
+
 
 # One shared object rather than a module global: a copy of the functions below (a student's
 # solution, say) works on the same state.

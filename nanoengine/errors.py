@@ -1,4 +1,4 @@
-"""Every error that nanoengine raises on purpose: each message names the value, the limit, a remedy."""
+"""Every error raised on purpose: its message names the value, the limit and a remedy."""
 
 
 class NanoengineError(Exception):

@@ -21,7 +21,7 @@ class AttentionBackend(Protocol):
         v_cache: torch.Tensor,
         slot_mapping: torch.Tensor,
     ) -> None:
-        """Write row i of k and v, [n, kv_heads, head_dim], into slot slot_mapping[i]; -1: nowhere."""
+        """Write row i of k and v, [n, kv_heads, head_dim], to slot slot_mapping[i]; -1: nowhere."""
         ...
 
     def attend(

@@ -3,6 +3,8 @@
 It is stricter than the kernels it stands for: dtypes, bounds and lengths are checked.
 """
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 
@@ -48,33 +50,34 @@ def attend(
     """
     if not context.is_prefill:
         return _decode(q, k_cache, v_cache, context, scale)
-    assert context.cu_seqlens_q is not None and context.cu_seqlens_k is not None
-    ends_q, ends_k = context.cu_seqlens_q.tolist(), context.cu_seqlens_k.tolist()
+    starts_q, starts_k = (lengths.tolist() for lengths in context.prefill_lengths())
+    _check_lengths(q, starts_q, starts_k, context)
     out = torch.empty_like(q)
-    for i in range(len(ends_q) - 1):
-        rows = slice(ends_q[i], ends_q[i + 1])
-        length = ends_k[i + 1] - ends_k[i]
+    for i in range(len(starts_q) - 1):
+        rows = slice(starts_q[i], starts_q[i + 1])
+        length = starts_k[i + 1] - starts_k[i]
         if context.block_tables is None:
             keys, values = k[rows], v[rows]
         else:
-            keys = _gather(k_cache, context.block_tables[i], length)
-            values = _gather(v_cache, context.block_tables[i], length)
+            slots = _slots(context.block_tables[i : i + 1], torch.arange(length)[None], k_cache)[0]
+            keys, values = _gather(k_cache, slots), _gather(v_cache, slots)
         out[rows] = _causal(q[rows], keys, values, scale)
     return out
 
 
 def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-    """Attention of the last len(q) of len(k) tokens: query i sees keys up to len(k) - len(q) + i."""
+    """Attention of the last len(q) of len(k) tokens: query i sees len(k) - len(q) + i + 1 keys."""
     fresh = len(q) == len(k)
-    # the mask's diagonal is aligned at the bottom right: the last query sees every key
     mask = None
-    if not fresh and len(q) > 1:
-        mask = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device)
-        mask = mask.tril(len(k) - len(q))
+    if not fresh:
+        # the mask's diagonal is aligned at the bottom right: the last query sees every key
+        mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
     out = F.scaled_dot_product_attention(
-        *(x.transpose(0, 1)[None] for x in (q, k, v)),
+        q.transpose(0, 1)[None],
+        k.transpose(0, 1)[None],
+        v.transpose(0, 1)[None],
         attn_mask=mask,
-        is_causal=fresh and len(q) > 1,
+        is_causal=fresh,
         scale=scale,
         enable_gqa=q.shape[1] != k.shape[1],
     )
@@ -82,27 +85,89 @@ def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> 
 
 
 def _decode(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    context: Context,
-    scale: float,
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, context: Context, scale: float
 ) -> torch.Tensor:
-    """One query a sequence against its context_lens[i] cached tokens."""
-    assert context.context_lens is not None and context.block_tables is not None
-    out = torch.zeros_like(q)
-    for i, length in enumerate(context.context_lens.tolist()):
-        if length:
-            keys = _gather(k_cache, context.block_tables[i], length)
-            values = _gather(v_cache, context.block_tables[i], length)
-            out[i : i + 1] = _causal(q[i : i + 1], keys, values, scale)
-    return out
+    """One query a sequence against its context_lens[i] cached tokens, all sequences at once."""
+    context_lens, block_tables = context.decode_tensors()
+    batch, heads, head_dim = q.shape
+    kv_heads = k_cache.shape[2]
+    lengths = context_lens[:, None]
+    positions = torch.arange(int(context_lens.max()))[None]
+    seen = positions < lengths  # [b, longest]
+    # Behind a sequence's end its first token is read again: it is masked, and it is never the
+    # uninitialised memory that a masked but unwritten slot may hold (0 times NaN is NaN).
+    slots = _slots(block_tables, torch.where(seen, positions, 0), k_cache, lengths > 0)
+    keys, values = _gather(k_cache, slots), _gather(v_cache, slots)
+    # the query heads that share a kv head are rows of one small matrix: K and V are read once
+    out = F.scaled_dot_product_attention(
+        q.view(batch, kv_heads, heads // kv_heads, head_dim),
+        keys.transpose(1, 2),
+        values.transpose(1, 2),
+        attn_mask=seen[:, None, None],
+        scale=scale,
+    )
+    return torch.where(lengths[..., None] > 0, out.reshape(q.shape), 0.0)
 
 
-def _gather(cache: torch.Tensor, table: torch.Tensor, length: int) -> torch.Tensor:
-    """The first `length` tokens of the sequence whose blocks are `table`: [length, heads, dim]."""
-    blocks = table[: -(-length // cache.shape[1])]
-    return cache[blocks.long()].flatten(0, 1)[:length]
+def _slots(
+    tables: torch.Tensor,
+    positions: torch.Tensor,
+    cache: torch.Tensor,
+    used: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Slots of `positions`, [b, n], of sequences whose block tables are given; [b, n] int64.
+
+    Rows that are not `used` get slot 0. Raises EngineError for a block that does not exist.
+    """
+    num_blocks, block_size = cache.shape[:2]
+    index = positions // block_size
+    if positions.numel() and int(index.max()) >= tables.shape[1]:
+        raise EngineError(
+            f"position {int(positions.max())} needs block {int(index.max())} of a sequence, but "
+            f"block_tables has {tables.shape[1]} columns of {block_size} tokens"
+        )
+    blocks = tables.long().gather(1, index.expand(len(tables), -1))
+    if used is not None:
+        blocks = torch.where(used, blocks, 0)
+    if blocks.numel() and not 0 <= int(blocks.min()) <= int(blocks.max()) < num_blocks:
+        bad = int(blocks.min()) if int(blocks.min()) < 0 else int(blocks.max())
+        raise EngineError(
+            f"a block table names block {bad}, the KV cache has blocks 0..{num_blocks - 1}: "
+            "-1 pads a table and must not be read"
+        )
+    return blocks * block_size + positions % block_size
+
+
+def _gather(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """K or V of the slots: [..., kv_heads, head_dim]."""
+    heads, dim = cache.shape[2:]
+    rows = cache.view(-1, heads * dim).index_select(0, slots.flatten())
+    return rows.view(*slots.shape, heads, dim)
+
+
+def _check_lengths(
+    q: torch.Tensor, starts_q: list[int], starts_k: list[int], context: Context
+) -> None:
+    """Refuse what a varlen kernel would silently compute wrongly."""
+    lengths_q = [b - a for a, b in itertools.pairwise(starts_q)]
+    lengths_k = [b - a for a, b in itertools.pairwise(starts_k)]
+    if starts_q[-1] != len(q) or len(starts_q) != len(starts_k):
+        raise EngineError(
+            f"cu_seqlens_q {starts_q} and cu_seqlens_k {starts_k} do not describe {len(q)} queries"
+        )
+    if max(lengths_q) > context.max_seqlen_q or max(lengths_k) > context.max_seqlen_k:
+        raise EngineError(
+            f"max_seqlen_q={context.max_seqlen_q}, max_seqlen_k={context.max_seqlen_k}, but the "
+            f"longest are {max(lengths_q)} and {max(lengths_k)}: a kernel would stop early"
+        )
+    for i, (queries, keys) in enumerate(zip(lengths_q, lengths_k, strict=True)):
+        if keys < queries or queries < 1:
+            raise EngineError(f"sequence {i} has {queries} queries and {keys} keys: too few keys")
+        if context.block_tables is None and keys != queries:
+            raise EngineError(
+                f"sequence {i} has {keys - queries} cached tokens but block_tables is None: "
+                "history can only be read through block tables"
+            )
 
 
 def _check_slots(slot_mapping: torch.Tensor, k: torch.Tensor, k_cache: torch.Tensor) -> None:

@@ -91,14 +91,14 @@ def stage_inputs(
     id, position and block table may keep old values.
     """
     batch = len(input_ids)
-    assert context.context_lens is not None and context.block_tables is not None
+    context_lens, block_tables = context.decode_tensors()
     buffers.input_ids[:batch] = input_ids
     buffers.positions[:batch] = positions
     buffers.slot_mapping[:batch] = context.slot_mapping
     buffers.slot_mapping[batch:bucket] = -1
-    buffers.context_lens[:batch] = context.context_lens
+    buffers.context_lens[:batch] = context_lens
     buffers.context_lens[batch:bucket] = 0
-    buffers.block_tables[:batch, : context.block_tables.shape[1]] = context.block_tables
+    buffers.block_tables[:batch, : block_tables.shape[1]] = block_tables
 
 
 class Graph(Protocol):
@@ -189,7 +189,7 @@ class GraphDouble:
         body()
 
     def replay(self) -> None:
-        """Run again on the captured buffers. Raises GraphError where a real graph would go wrong."""
+        """Run again on the captured buffers. Raises GraphError where a real graph would fail."""
         if self._body is None:
             raise GraphError(f"the graph of bucket {self.bucket} is replayed before its capture")
         for name, now in self._addresses().items():

@@ -1,4 +1,4 @@
-"""Attention as the model sees it: write this step's K and V, then attend; the Context says where."""
+"""Attention as the model sees it: write this step's K and V, then attend, as the Context says."""
 
 import torch
 from torch import nn

@@ -112,11 +112,12 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """[n] token ids and positions, int64 -> [n, hidden]."""
-        x, residual = self.embed_tokens(input_ids), None
+        x: torch.Tensor = self.embed_tokens(input_ids)
+        residual: torch.Tensor | None = None
         cos_sin = self.rotary(positions)
         for layer in self.layers:
             x, residual = layer(x, residual, cos_sin)
-        out: torch.Tensor = self.norm.add_norm(x, residual)[0]
+        out: torch.Tensor = self.norm(x if residual is None else x + residual)
         return out
 
 
@@ -160,7 +161,8 @@ class Qwen3ForCausalLM(nn.Module):
         the head: the others' next tokens are already known.
         """
         context = get_context()
-        if context.is_prefill and context.cu_seqlens_q is not None:
-            hidden_states = hidden_states[context.cu_seqlens_q[1:].long() - 1]
+        if context.is_prefill:
+            cu_seqlens_q, _ = context.prefill_lengths()
+            hidden_states = hidden_states[cu_seqlens_q[1:].long() - 1]
         logits: torch.Tensor = self.lm_head(hidden_states)
         return logits
