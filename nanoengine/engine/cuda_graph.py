@@ -184,9 +184,8 @@ class GraphDouble:
         return {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()}
 
     def capture(self, body: Callable[[], None], pool: object) -> None:
-        """Remember `body` and the buffers it works on."""
+        """Remember `body` and the buffers it works on (it has just run once: no need to again)."""
         self._body, self._captured = body, self._addresses()
-        body()
 
     def replay(self) -> None:
         """Run again on the captured buffers. Raises GraphError where a real graph would fail."""

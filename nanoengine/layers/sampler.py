@@ -5,13 +5,14 @@ function: the same logits and numbers give the same tokens on every device and i
 """
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 GREEDY_BELOW = 1e-5  # temperatures below are greedy: dividing by them would overflow float32
 _BLOCK = 4096  # vocabulary entries summed at once; see sample()
 
 
-def uniform_noise(seeds: list[int], positions: list[int]) -> np.ndarray:
+def uniform_noise(seeds: list[int], positions: list[int]) -> npt.NDArray[np.float32]:
     """[b] float32 in [0, 1): a pure function of each request's seed and the token's position.
 
     A counter-based generator (SplitMix64; Steele, Lea and Flood 2014): the seed is mixed to a
@@ -25,10 +26,11 @@ def uniform_noise(seeds: list[int], positions: list[int]) -> np.ndarray:
     return ((mixed >> np.uint64(40)).astype(np.float64) * 2.0**-24).astype(np.float32)
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
+def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 def sample(logits: torch.Tensor, temperatures: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
