@@ -76,11 +76,13 @@ def read_model_config(folder: Path) -> ModelConfig:
         raise ModelNotFound(f"{folder} holds no config.json: give a Hugging Face model folder")
     raw = read_json(path)
     architecture, family = family_of(raw, path)
-    fields = {**family.defaults, **{k: v for k, v in raw.items() if v is not None}}
+    fields = {**family.defaults, **raw}  # an explicit null stays: it means "none", not the default
     _refuse(fields, path)
     sizes = {name: _positive(fields, name, path) for name in _SIZES}
     heads = sizes["num_attention_heads"]
-    kv_heads = _positive({"num_key_value_heads": heads, **fields}, "num_key_value_heads", path)
+    if fields.get("num_key_value_heads") is None:
+        fields["num_key_value_heads"] = heads
+    kv_heads = _positive(fields, "num_key_value_heads", path)
     if heads % kv_heads:
         raise ModelError(
             f"{path}: num_attention_heads={heads} is not a multiple of "
@@ -94,7 +96,7 @@ def read_model_config(folder: Path) -> ModelConfig:
         **sizes,
         num_key_value_heads=kv_heads,
         head_dim=_positive({"head_dim": head_dim}, "head_dim", path),
-        rms_norm_eps=float(fields.get("rms_norm_eps", 1e-6)),
+        rms_norm_eps=_number(fields, "rms_norm_eps", 1e-6, path),
         rope_theta=theta,
         rope_scaling=scaling,
         tie_word_embeddings=bool(fields.get("tie_word_embeddings", False)),
@@ -112,6 +114,13 @@ def _positive(fields: dict[str, Any], name: str, path: Path) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ModelError(f"{path}: {name}={value!r} is not a positive integer")
     return value
+
+
+def _number(fields: dict[str, Any], name: str, default: float, path: Path) -> float:
+    value = fields.get(name, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        raise ModelError(f"{path}: {name}={value!r} is not a positive number")
+    return float(value)
 
 
 def _refuse(fields: dict[str, Any], path: Path) -> None:
@@ -143,7 +152,7 @@ def _rope(fields: dict[str, Any], path: Path) -> tuple[float, Llama3Scaling | No
     """Rotary base and scaling, from `rope_parameters` (transformers 5) or the two older fields."""
     rope = dict(fields.get("rope_scaling") or {})
     rope.update(fields.get("rope_parameters") or {})
-    theta = float(rope.get("rope_theta") or fields.get("rope_theta") or 10000.0)
+    theta = _number({**fields, **rope}, "rope_theta", 10000.0, path)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     partial = rope.get("partial_rotary_factor") or fields.get("partial_rotary_factor") or 1.0
     if partial != 1.0:
