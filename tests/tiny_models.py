@@ -23,7 +23,7 @@ _SIZES: dict[str, Any] = {
 }
 LLAMA3_ROPE = {
     "rope_type": "llama3",
-    "rope_theta": 10000.0,
+    "rope_theta": 500.0,
     "factor": 4.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
