@@ -46,8 +46,8 @@ def make_requests() -> list[Request]:
     prompts = random_prompts([*range(1, 3 * BLOCK_SIZE + 2)])
     long = prompts[-1]
     prompts += [long[:8] + prompts[4], long[:4] + prompts[2], long[:12], list(long), long[:8]]
-    lengths = [3 + 7 * i % 11 for i in range(len(prompts))]  # 3 to 13 new tokens
-    return [(p, sampling(i, max_tokens=n)) for i, (p, n) in enumerate(zip(prompts, lengths))]
+    # 3 to 13 new tokens
+    return [(p, sampling(i, max_tokens=3 + 7 * i % 11)) for i, p in enumerate(prompts)]
 
 
 def run(llm: LLM, requests: list[Request]) -> list[list[int]]:

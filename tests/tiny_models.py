@@ -88,8 +88,7 @@ class Oracle:
     @torch.inference_mode()
     def logits(self, token_ids: Sequence[int], start: int = 0) -> torch.Tensor:
         """[len - start, vocab]: row i holds the logits of the token after position start + i."""
-        out = self.model(torch.tensor([list(token_ids)]), use_cache=False).logits[0, start:]
-        return out
+        return self.model(torch.tensor([list(token_ids)]), use_cache=False).logits[0, start:]
 
     def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
         """The `count` tokens that greedy decoding gives, each from a fresh forward."""
