@@ -4,6 +4,7 @@ It is stricter than the kernels it stands for: dtypes, bounds and lengths are ch
 """
 
 import itertools
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +27,11 @@ def store_kvcache(
 
     Raises EngineError for a slot beyond the cache or another dtype.
     """
-    _check_slots(slot_mapping, k, k_cache)
-    # Boolean indexing rather than `cache[slot_mapping] = k`: -1 would silently be the last slot.
-    keep = slot_mapping >= 0
-    slots = slot_mapping[keep].long()
-    k_cache.view(-1, *k_cache.shape[2:])[slots] = k[keep]
-    v_cache.view(-1, *v_cache.shape[2:])[slots] = v[keep]
+    plan = _store_plan(slot_mapping, k, k_cache)
+    if plan.keep is not None:
+        k, v = k[plan.keep], v[plan.keep]
+    k_cache.view(-1, *k_cache.shape[2:]).index_copy_(0, plan.slots, k)
+    v_cache.view(-1, *v_cache.shape[2:]).index_copy_(0, plan.slots, v)
 
 
 def attend(
@@ -84,29 +84,85 @@ def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> 
     return out[0].transpose(0, 1)
 
 
+# All layers of a run see the same slots and lengths: what follows from them is worked out (and
+# checked) once, by the first layer, and kept for the others. A tensor or a Context describes one
+# run and is never changed; the next run brings new ones.
+
+
+class _StorePlan(NamedTuple):
+    """Where the tokens of one run are written."""
+
+    slot_mapping: torch.Tensor
+    keep: torch.Tensor | None  # [n] bool: tokens that have a slot; None: all of them
+    slots: torch.Tensor  # int64 slots of those tokens
+
+
+class _DecodePlan(NamedTuple):
+    """What one decode run reads."""
+
+    context: Context
+    slots: torch.Tensor | slice  # [b, longest] int64, or one sequence's slots in one piece
+    mask: torch.Tensor | None  # [b, 1, 1, longest] bool: which of them exist; None: all
+    used: torch.Tensor | None  # [b, 1, 1] bool: rows that are no padding; None: all
+
+
+_last_store: list[_StorePlan] = []
+_last_decode: list[_DecodePlan] = []
+
+
+def _store_plan(slot_mapping: torch.Tensor, k: torch.Tensor, k_cache: torch.Tensor) -> _StorePlan:
+    if _last_store and _last_store[0].slot_mapping is slot_mapping:
+        return _last_store[0]
+    _check_slots(slot_mapping, k, k_cache)
+    keep = None
+    slots = slot_mapping.long()
+    if len(slots) and int(slots.min()) < 0:
+        # left out by hand, since `cache[-1] = k` would silently write the last slot
+        keep = slots >= 0
+        slots = slots[keep]
+    _last_store[:] = [_StorePlan(slot_mapping, keep, slots)]
+    return _last_store[0]
+
+
+def _decode_plan(context: Context, k_cache: torch.Tensor) -> _DecodePlan:
+    if _last_decode and _last_decode[0].context is context:
+        return _last_decode[0]
+    context_lens, block_tables = context.decode_tensors()
+    lengths = context_lens[:, None]
+    longest, shortest = int(context_lens.max()), int(context_lens.min())
+    positions = torch.arange(longest)[None]
+    seen = positions < lengths
+    # Behind a sequence's end its first token is read again: it is masked, and it is never the
+    # uninitialised memory that a masked but unwritten slot may hold (0 times NaN is NaN).
+    slots = _slots(block_tables, torch.where(seen, positions, 0), k_cache, lengths > 0)
+    one_piece = len(slots) == 1 and bool((slots[0, 1:] - slots[0, :-1] == 1).all())
+    _last_decode[:] = [
+        _DecodePlan(
+            context,
+            slice(int(slots[0, 0]), int(slots[0, -1]) + 1) if one_piece and longest else slots,
+            seen[:, None, None] if shortest < longest else None,
+            lengths[..., None] > 0 if shortest == 0 else None,
+        )
+    ]
+    return _last_decode[0]
+
+
 def _decode(
     q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, context: Context, scale: float
 ) -> torch.Tensor:
     """One query a sequence against its context_lens[i] cached tokens, all sequences at once."""
-    context_lens, block_tables = context.decode_tensors()
     batch, heads, head_dim = q.shape
     kv_heads = k_cache.shape[2]
-    lengths = context_lens[:, None]
-    positions = torch.arange(int(context_lens.max()))[None]
-    seen = positions < lengths  # [b, longest]
-    # Behind a sequence's end its first token is read again: it is masked, and it is never the
-    # uninitialised memory that a masked but unwritten slot may hold (0 times NaN is NaN).
-    slots = _slots(block_tables, torch.where(seen, positions, 0), k_cache, lengths > 0)
-    keys, values = _gather(k_cache, slots), _gather(v_cache, slots)
+    plan = _decode_plan(context, k_cache)
     # the query heads that share a kv head are rows of one small matrix: K and V are read once
     out = F.scaled_dot_product_attention(
         q.view(batch, kv_heads, heads // kv_heads, head_dim),
-        keys.transpose(1, 2),
-        values.transpose(1, 2),
-        attn_mask=seen[:, None, None],
+        _gather(k_cache, plan.slots).transpose(1, 2),
+        _gather(v_cache, plan.slots).transpose(1, 2),
+        attn_mask=plan.mask,
         scale=scale,
-    )
-    return torch.where(lengths[..., None] > 0, out.reshape(q.shape), 0.0)
+    ).reshape(q.shape)
+    return out if plan.used is None else torch.where(plan.used, out, 0.0)
 
 
 def _slots(
@@ -138,9 +194,11 @@ def _slots(
     return blocks * block_size + positions % block_size
 
 
-def _gather(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-    """K or V of the slots: [..., kv_heads, head_dim]."""
+def _gather(cache: torch.Tensor, slots: torch.Tensor | slice) -> torch.Tensor:
+    """K or V of the slots, [..., kv_heads, head_dim]; a slice is one sequence, not copied."""
     heads, dim = cache.shape[2:]
+    if isinstance(slots, slice):
+        return cache.view(-1, heads, dim)[None, slots]
     rows = cache.view(-1, heads * dim).index_select(0, slots.flatten())
     return rows.view(*slots.shape, heads, dim)
 

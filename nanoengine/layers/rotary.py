@@ -50,13 +50,18 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[n] int64 -> (cos, sin), each [n, 1, head_dim / 2] float32."""
+        """[n] int64 -> (cos, sin), each [n, 1, head_dim] float32; the first half of sin is negative.
+
+        Made once a run and used by every layer, so it is laid out for `apply_rotary`.
+        """
         cos, sin = self.table[:, positions].unsqueeze(2)
-        return cos, sin
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn every head of x, [n, heads, head_dim], by its token's angles; computed in float32."""
-    first, second = x.float().chunk(2, dim=-1)
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-    return turned.to(x.dtype)
+    """Turn every head of x, [n, heads, head_dim], by its token's angles; computed in float32.
+
+    Pair (a, b) = (x[i], x[i + head_dim / 2]) becomes (a cos - b sin, b cos + a sin).
+    """
+    swapped = x.float().roll(x.shape[-1] // 2, dims=-1)  # [second half, first half]
+    return torch.addcmul(x.float() * cos, swapped, sin).to(x.dtype)

@@ -44,12 +44,13 @@ class SelfAttention(nn.Module):
     def forward(self, x: torch.Tensor, cos_sin: CosSin) -> torch.Tensor:
         """[n, hidden] -> [n, hidden]."""
         heads = self.qkv_proj(x).view(len(x), -1, self.head_dim)  # [n, heads + 2 kv_heads, dim]
-        q, k, v = heads.split(
-            (self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads, self.qkv_proj.num_kv_heads), 1
-        )
+        num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
+        qk, v = torch.split(heads, (num_heads + num_kv_heads, num_kv_heads), 1)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = apply_rotary(q, *cos_sin), apply_rotary(k, *cos_sin)
+            q, k = torch.split(qk, (num_heads, num_kv_heads), 1)
+            qk = torch.cat((self.q_norm(q), self.k_norm(k)), 1)
+        qk = apply_rotary(qk, *cos_sin)
+        q, k = torch.split(qk, (num_heads, num_kv_heads), 1)
         out: torch.Tensor = self.o_proj(self.attn(q, k, v))
         return out
 
