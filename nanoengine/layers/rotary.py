@@ -50,7 +50,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[n] int64 -> (cos, sin), each [n, 1, head_dim] float32; the first half of sin is negative.
+        """[n] int64 -> (cos, sin), each [n, 1, head_dim] float32; sin's first half is negative.
 
         Made once a run and used by every layer, so it is laid out for `apply_rotary`.
         """

@@ -45,12 +45,12 @@ class SelfAttention(nn.Module):
         """[n, hidden] -> [n, hidden]."""
         heads = self.qkv_proj(x).view(len(x), -1, self.head_dim)  # [n, heads + 2 kv_heads, dim]
         num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
-        qk, v = torch.split(heads, (num_heads + num_kv_heads, num_kv_heads), 1)
+        qk, v = heads.split_with_sizes([num_heads + num_kv_heads, num_kv_heads], 1)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = torch.split(qk, (num_heads, num_kv_heads), 1)
+            q, k = qk.split_with_sizes([num_heads, num_kv_heads], 1)
             qk = torch.cat((self.q_norm(q), self.k_norm(k)), 1)
         qk = apply_rotary(qk, *cos_sin)
-        q, k = torch.split(qk, (num_heads, num_kv_heads), 1)
+        q, k = qk.split_with_sizes([num_heads, num_kv_heads], 1)
         out: torch.Tensor = self.o_proj(self.attn(q, k, v))
         return out
 
