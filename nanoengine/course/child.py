@@ -1,0 +1,224 @@
+"""Runs a student's answer, in a process of its own, and reports what it did as plain data.
+
+Nothing is judged here: the process that judges shares no memory with the answer.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import inspect
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from nanoengine.course import limits
+from nanoengine.course.errors import LibraryCalled, NotAttempted
+from nanoengine.course.registry import Exercise, exercises
+from nanoengine.course.source import line_of, run_source
+from nanoengine.course.swapping import replaced
+from nanoengine.course.values import MutatedArgument
+
+FILENAME = "your answer"
+RESULT_LOST = 73  # exit status: the result's descriptor was closed
+_WATCHED = ("builtins", "os", "sys", "json", "threading", "torch", "torch.nn.functional")
+_KINDS = (FunctionType, type, staticmethod, classmethod, property, type(len))
+
+
+class Task(NamedTuple):
+    """What the graded process is told."""
+
+    exercise: str
+    source: str
+    folder: str
+
+
+def main(task: Task, result: int, key: bytes) -> None:
+    """Observe the answer, write `key` and the observation to the descriptor, end the process.
+
+    Descriptors 1 and 2 must lead to files of the judge already. Never returns.
+    """
+    write, leave, dump = os.write, os._exit, json.dumps  # the answer may replace the modules' own
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
+    sys.stdin = open(os.devnull, encoding="utf-8")
+    limits.limit_this_process()
+    for name in ("SIGXCPU", "SIGTERM"):
+        if hasattr(signal, name) and hasattr(faulthandler, "register"):
+            faulthandler.register(getattr(signal, name), file=2, all_threads=False, chain=True)
+    observed = dump(observe(task)).encode()
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    try:
+        data = key + observed
+        while data:
+            data = data[write(result, data) :]
+    except OSError:
+        leave(RESULT_LOST)
+    leave(0)
+
+
+def observe(task: Task) -> dict[str, Any]:
+    """Load the answer, run the contract's cases, then the scenarios; stop at a broken load."""
+    import torch
+
+    from nanoengine.course.scenarios import SCENARIOS, run
+
+    torch.set_num_threads(1)
+    exercise = exercises[task.exercise]
+    threads = threading.active_count()
+    seen: dict[str, Any] = {"cases": [], "scenarios": {}}
+    cases = exercise.cases()
+    folder = Path(task.folder)
+    # what the engine imports on first use must not look like a change made by the answer
+    importlib.import_module(exercise.target.partition(":")[0])
+    before = _snapshot()
+    with _guarded(exercise) as guard:
+        try:
+            function = _load(exercise, task.source, guard)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt, too
+            return {**seen, "load": _describe(error, task.source)}
+        calls = Calls(function)
+        for case in cases:
+            seen["cases"].append(_attempt(lambda: _observed(exercise, function, case.args), task))
+        for name in exercise.scenarios:
+            scenario = SCENARIOS[name]
+            with replaced(exercise, Calls.guarded(calls, exercise.adapt)):
+                calls.count = 0
+                seen["scenarios"][name] = _attempt(
+                    lambda: {**run(scenario, folder).to_plain(), "calls": calls.count}, task
+                )
+    seen["tampered"] = _changed(before)
+    seen["threads"] = threading.active_count() - threads
+    return seen
+
+
+class Calls:
+    """The answer on its way into the engine: counts calls, refuses to be called by itself.
+
+    An answer that calls the library's function by its module attribute would reach itself here.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.count = 0
+        self._inside = False
+
+    def guarded(self, adapt: Callable[[Callable[..., Any]], Callable[..., Any]]) -> FunctionType:
+        """A plain function (so that it also works as a method) around the adapted answer."""
+        inner = adapt(self.function)
+
+        def answer(*args: Any, **options: Any) -> Any:
+            if self._inside:
+                raise LibraryCalled
+            self._inside = True
+            self.count += 1
+            try:
+                return inner(*args, **options)
+            finally:
+                self._inside = False
+
+        return answer
+
+
+def _observed(exercise: Exercise, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    return exercise.observe(function, exercise.arguments(args))
+
+
+def _attempt(action: Callable[[], Any], task: Task) -> dict[str, Any]:
+    """{"value": ...}, {"mutated": ...} or {"error": ...}."""
+    try:
+        return {"value": action()}
+    except MutatedArgument as error:
+        return {"mutated": str(error)}
+    except BaseException as error:
+        return {"error": _describe(error, task.source)}
+
+
+def _load(exercise: Exercise, source: str, guard: FunctionType) -> Callable[..., Any]:
+    """Run the source and pick its function. Raises what the source raises, or LookupError."""
+    names = run_source(source, FILENAME)
+    function = names.get(exercise.function)
+    if function is guard:
+        raise LibraryCalled
+    if not callable(function):
+        own = [k for k, v in names.items() if inspect.isfunction(v) and v.__module__ == "answer"]
+        raise LookupError(", ".join(own))
+    return function  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _guarded(exercise: Exercise) -> Iterator[FunctionType]:
+    """While student code runs, every way to the library's function leads to LibraryCalled."""
+    original = inspect.unwrap(getattr(exercise.place().function, "__func__", exercise.place().function))
+
+    def guard(*args: Any, **options: Any) -> Any:
+        from nanoengine.course.errors import LibraryCalled
+
+        raise LibraryCalled
+
+    code = original.__code__
+    if not code.co_freevars:
+        original.__code__ = guard.__code__
+    try:
+        with replaced(exercise, guard):
+            yield guard  # type: ignore[misc]
+    finally:
+        original.__code__ = code
+
+
+def _describe(error: BaseException, source: str) -> dict[str, Any]:
+    """An exception as plain data, with the deepest line of the student's text it went through."""
+    line = 0
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == FILENAME:
+            line = frame.lineno or 0
+    if isinstance(error, SyntaxError) and error.filename == FILENAME:
+        line = error.lineno or 0
+    try:
+        message = str(error)[:200]
+    except Exception:  # an exception class of the student's own may be broken
+        message = ""
+    return {
+        "type": type(error).__name__,
+        "kinds": [kind.__name__ for kind in type(error).__mro__],
+        "message": message,
+        "line": line,
+        "text": line_of(source, line),
+        "not_attempted": isinstance(error, NotAttempted),
+    }
+
+
+def _snapshot() -> dict[tuple[str, str], Any]:
+    """Functions and classes by (place, name): what an answer has no business to replace."""
+    found: dict[tuple[str, str], Any] = {}
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, ModuleType):
+            continue
+        ours = name == "nanoengine" or name.startswith("nanoengine.")
+        if not ours and name not in _WATCHED:
+            continue
+        for attribute, value in list(vars(module).items()):
+            if not isinstance(value, _KINDS):
+                continue
+            found[name, attribute] = value
+            if ours and isinstance(value, type):
+                for member, method in list(vars(value).items()):
+                    if isinstance(method, _KINDS):
+                        found[f"{name}.{attribute}", member] = method
+    return found
+
+
+def _changed(before: dict[tuple[str, str], Any]) -> str | None:
+    """The first function or class that is another object now, or is gone."""
+    now = _snapshot()
+    for place, value in before.items():
+        if now.get(place) is not value:
+            return ".".join(place)
+    return None

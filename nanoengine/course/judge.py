@@ -1,0 +1,189 @@
+"""From what an answer did to a grade: compares with the library and with a plain dense forward."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from nanoengine.course import tiny
+from nanoengine.course.errors import CourseError
+from nanoengine.course.registry import Case, Exercise
+from nanoengine.course.result import Check, Grade, shorten
+from nanoengine.course.scenarios import SCENARIOS, Observation, run
+from nanoengine.course.words import in_words
+
+_TOLERANCE = 1e-3  # logits spread over several units; float32 sums in another order differ by 1e-5
+_CLEAR = 5e-3  # the best token must lead by this, or the workload itself is unfit
+
+
+class Verdict(NamedTuple):
+    """One line of the judgement. remark: it passes, but the text should be read."""
+
+    check: str
+    ok: bool | None
+    text: str = ""
+    remark: bool = False
+    detail: dict[str, Any] | None = None
+
+
+def judge(exercise: Exercise, source: str, seen: dict[str, Any], output: str, folder: Path) -> Grade:
+    """The grade of an answer whose observation is `seen` (see `child.observe`)."""
+    if "load" in seen:
+        return failed(exercise, in_words(exercise, source, seen["load"], "loading it"), output)
+    verdicts = _contract(exercise, source, seen["cases"])
+    verdicts += _conduct(exercise, seen)
+    verdicts += _behaviour(exercise, source, seen["scenarios"], folder)
+    checks = _checks(verdicts)
+    wrong = next((v for v in verdicts if v.ok is False), None)
+    if wrong is not None:
+        message = shorten(f"{wrong.text} See {exercise.where}.")
+        return Grade(exercise.id, "fail", 0, message, checks, output, wrong.detail)
+    remark = next((f" It differs from the contract: {v.text}" for v in verdicts if v.remark), "")
+    left = [f"{v.check} ({v.text})" for v in verdicts if v.ok is None]
+    if left:
+        message = f"passes all that this machine can run; not run: {'; '.join(left)}.{remark}"
+        return Grade(exercise.id, "partial", exercise.points, shorten(message), checks, output)
+    message = f"the engine gives the same tokens with your function.{remark}"
+    return Grade(exercise.id, "pass", exercise.points, shorten(message), checks, output)
+
+
+def failed(exercise: Exercise, message: str, output: str = "") -> Grade:
+    """A grade for an answer that could not be judged at all."""
+    return Grade(exercise.id, "fail", 0, shorten(message), (), output)
+
+
+def _checks(verdicts: list[Verdict]) -> tuple[Check, ...]:
+    """One line a check name: the first bad verdict, else the first remark, else good."""
+    lines: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        held = lines.get(verdict.check)
+        if held is None or (held.ok is not False and (verdict.ok is False or verdict.remark)):
+            lines[verdict.check] = verdict
+    return tuple(Check(v.check, v.ok, shorten(v.text)) for v in lines.values())
+
+
+# -- the contract: exact numbers, simplest case first -------------------------------------------
+
+
+def _contract(exercise: Exercise, source: str, seen: list[dict[str, Any]]) -> list[Verdict]:
+    cases = exercise.cases()
+    if len(seen) != len(cases):
+        raise CourseError(f"{len(seen)} observed cases, {len(cases)} expected")
+    return [
+        _case(exercise, source, case, wanted, got)
+        for case, wanted, got in zip(cases, expected_results(exercise), seen, strict=True)
+    ]
+
+
+@cache
+def expected_results(exercise: Exercise) -> list[Any]:
+    """What the library's function returns for each case, as plain data."""
+    function = exercise.place().function
+    function = getattr(function, "__func__", function)
+    return [exercise.observe(function, exercise.arguments(c.args)) for c in exercise.cases()]
+
+
+def _case(
+    exercise: Exercise, source: str, case: Case, wanted: Any, got: dict[str, Any]
+) -> Verdict:
+    if "error" in got:
+        return Verdict(case.check, False, in_words(exercise, source, got["error"], case.situation))
+    if "mutated" in got:
+        text = f"{case.situation}: your function changed its input: {got['mutated']}. Work on a copy."
+        return Verdict(case.check, False, text)
+    difference = exercise.compare(case, wanted, got["value"])
+    if difference is None:
+        return Verdict(case.check, True)
+    text = f"{case.situation}: {difference.text}."
+    detail = {"args": list(case.args), "expected": wanted, "got": got["value"]}
+    return Verdict(case.check, not difference.binding, text, not difference.binding, detail)
+
+
+# -- conduct: what an answer must leave alone ---------------------------------------------------
+
+
+def _conduct(exercise: Exercise, seen: dict[str, Any]) -> list[Verdict]:
+    if seen["tampered"]:
+        text = (
+            f"your code replaced {seen['tampered']}: define {exercise.function} and leave the rest "
+            "of Python and nanoengine as it is."
+        )
+        return [Verdict("leaves the rest alone", False, text)]
+    if seen["threads"] > 0:
+        text = f"your code left {seen['threads']} thread(s) running: join them before you return."
+        return [Verdict("leaves the rest alone", False, text)]
+    return [Verdict("leaves the rest alone", True)]
+
+
+# -- behaviour: the engine with the answer swapped in -------------------------------------------
+
+
+@cache
+def expected_behaviour(name: str, folder: Path) -> Observation:
+    """A scenario with the library's functions, checked against a plain dense forward.
+
+    Raises CourseError when the two disagree: then the library is wrong, not the student.
+    """
+    scenario = SCENARIOS[name]
+    seen = run(scenario, folder)
+    weights = tiny.make_weights()
+    for index, arrival in enumerate(scenario.arrivals):
+        request = f"request {index}"
+        tokens = seen.tokens[request]
+        dense = tiny.dense_logits(weights, [*arrival.prompt, *tokens[:-1]])
+        dense = dense[len(arrival.prompt) - 1 :]
+        best = torch.topk(dense, 2).values
+        difference = np.abs(dense.numpy() - seen.logits[request]).max()
+        if dense.argmax(-1).tolist() != tokens or difference > _TOLERANCE or seen.wrong_write:
+            raise CourseError(f"scenario {name!r}, {request}: the library differs from a dense forward")
+        if float((best[:, 0] - best[:, 1]).min()) < _CLEAR:
+            raise CourseError(f"scenario {name!r}, {request}: no clear best token; change its prompt")
+    return seen
+
+
+def _behaviour(
+    exercise: Exercise, source: str, seen: dict[str, dict[str, Any]], folder: Path
+) -> list[Verdict]:
+    return [_scenario(exercise, source, name, seen[name], folder) for name in exercise.scenarios]
+
+
+def _scenario(
+    exercise: Exercise, source: str, name: str, got: dict[str, Any], folder: Path
+) -> Verdict:
+    check, situation = f"engine: {name}", f"in the engine, {SCENARIOS[name].situation}"
+    if "error" in got:
+        return Verdict(check, False, in_words(exercise, source, got["error"], situation))
+    if "value" not in got:
+        return Verdict(check, False, f"{situation}: your function changed its input.")
+    try:
+        observed = Observation.from_plain(got["value"])
+    except (ValueError, KeyError, TypeError):
+        return Verdict(check, False, f"{situation}: the engine gave no usable result.")
+    text = behaviour_difference(expected_behaviour(name, folder), observed)
+    if text is None and observed.calls == 0:
+        text = "the engine never called your function"
+    return Verdict(check, text is None, f"{situation}: {text}." if text else "")
+
+
+def behaviour_difference(expected: Observation, got: Observation) -> str | None:
+    """The first difference of two runs: the earliest token of the first request, or a write."""
+    for request, tokens in expected.tokens.items():
+        mine, logits = got.tokens.get(request, []), got.logits.get(request)
+        for index, token in enumerate(tokens):
+            given = mine[index] if index < len(mine) else None
+            wanted_row = expected.logits[request][index]
+            row = logits[index] if logits is not None and index < len(logits) else None
+            where = f"output token {index + 1} of {request}"
+            if row is not None and not np.isfinite(row).all():
+                return f"{where}: the logits are NaN: attention read a slot that nobody wrote"
+            if given != token:
+                return f"{where} should be {token}, it is {given}"
+            if row is None or float(np.abs(row - wanted_row).max()) > _TOLERANCE:
+                return f"{where}: the token is right but its logits are not"
+        if len(mine) != len(tokens):
+            return f"{request} should get {len(tokens)} tokens, it got {len(mine)}"
+    return got.wrong_write
+
+

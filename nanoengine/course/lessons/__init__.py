@@ -1,0 +1,1 @@
+"""The lessons' entries: one module `lesson_NN.py` (and helpers beside it) a lesson."""
