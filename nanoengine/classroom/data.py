@@ -32,6 +32,9 @@ _SPLIT = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+# chitchat/ID/RUN and replies/QUESTION/COPY; the others are named SOURCE/BOOK/CHAPTER or so.
+_ONE_PART_GROUPS = ("chitchat", "replies")
+
 Tokens = npt.NDArray[np.uint16]
 
 
@@ -42,7 +45,7 @@ def group_of(document: Document) -> str:
     'chitchat/ab12'
     """
     source, *rest = document.name.split("/")
-    return "/".join([source, *(rest[:1] if source == "chitchat" else rest[:2])])
+    return "/".join([source, *rest[: 1 if source in _ONE_PART_GROUPS else 2]])
 
 
 def is_held_out(group: str) -> bool:
@@ -226,9 +229,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cache", type=Path, required=True, help="folder of the package files")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--synthetic", type=Path, help="file written by classroom.synthesize")
     parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE)
     args = parser.parse_args()
-    counts = prepare(load_documents(args.cache), args.out, args.vocab_size)
+    documents = load_documents(args.cache)
+    if args.synthetic:
+        from .synthesize import read
+
+        documents += read(args.synthetic)
+    counts = prepare(documents, args.out, args.vocab_size)
     (args.out / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
     print(json.dumps(counts))
 

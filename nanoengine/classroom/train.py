@@ -49,11 +49,11 @@ class TrainConfig:
     max_position_embeddings: int = 2048
     seq_len: int = 1024
     batch_size: int = 32
-    epochs: int = 14
-    learning_rate: float = 2e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.1
-    dropout: float = 0.15
+    epochs: int = 15
+    learning_rate: float = 4e-3
+    warmup_steps: int = 200
+    weight_decay: float = 0.3
+    dropout: float = 0.1
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -163,7 +163,8 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95))
+    fused = parameters[0].is_cuda
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=fused)
 
 
 def train(

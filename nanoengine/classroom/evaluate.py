@@ -1,0 +1,181 @@
+"""Measure a trained model folder: held-out bits per byte, the 5-gram baseline, samples.
+
+    python -m nanoengine.classroom.evaluate --cache CACHE --synthetic TEXT.json.gz --model FOLDER
+
+writes `quality.json` and `MODEL_CARD.md` into the folder, so that every number in the card
+comes from one run, and renews the manifest.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+
+from .card import render_card
+from .data import Renderer, encode, load_documents, split
+from .export import write_json
+from .folder import write_manifest
+from .ngram import KneserNey
+from .parse import Document
+from .synthesize import read
+from .train import windows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+WINDOW, BATCH = 1024, 8
+TEMPERATURE, MAX_TOKENS, SEED = 0.7, 60, 0
+DOCUMENT_END = "\0"
+
+
+def token_stream(tokenizer: Tokenizer, documents: list[Document]) -> tuple[Ints, Ints]:
+    """(token ids of all documents end to end, index of the document each belongs to)."""
+    renderer = Renderer(tokenizer)
+    encoded = encode(tokenizer, documents)
+    streams = [renderer.whole(dialogue, pieces) for dialogue, pieces in encoded.documents()]
+    owner = np.repeat(np.arange(len(streams)), [len(s) for s in streams])
+    return np.array([t for s in streams for t in s], np.int64), owner
+
+
+def byte_stream(documents: list[Document]) -> tuple[Ints, Ints]:
+    """The same as UTF-8 bytes: turns end with a newline, documents with a zero byte."""
+    raw = [("\n".join(d.pieces) + DOCUMENT_END).encode() for d in documents]
+    owner = np.repeat(np.arange(len(raw)), [len(r) for r in raw])
+    return np.frombuffer(b"".join(raw), np.uint8).astype(np.int64), owner
+
+
+@torch.inference_mode()
+def model_nats(model: "PreTrainedModel", stream: Ints) -> Floats:
+    """-ln p of each token of the stream but the first, with up to 1,024 tokens of context.
+
+    Windows don't overlap, so at a window's start the model sees less than it could: the
+    figure errs against the model. Tokens after the last full window are left out.
+    """
+    nats = []
+    for rows in windows(stream.astype(np.uint16), WINDOW).split(BATCH):
+        logits = model(input_ids=rows[:, :-1]).logits.float()
+        nats.append(F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="none"))
+    return torch.cat(nats).double().numpy()
+
+
+def per_document(nats: Floats, owner: Ints, count: int) -> Floats:
+    """Sums of nats for each of `count` documents."""
+    return np.bincount(owner, weights=nats, minlength=count)
+
+
+def compare(
+    model: "PreTrainedModel", tokenizer: Tokenizer, training: list[Document], held_out: list[Document]
+) -> dict[str, dict[str, float]]:
+    """Held-out bits per byte of the model and of both 5-gram baselines, by source and for all.
+
+    The token 5-gram is the strong one: it uses the model's own tokenizer and sees 5 tokens,
+    about 18 characters. Role marks and ends of turns are paid for by every token model, but
+    only bytes of text are counted.
+    """
+    stream, owner = token_stream(tokenizer, held_out)
+    count = len(held_out)
+    ours = model_nats(model, stream)
+    totals = {"model": per_document(ours, owner[1 : len(ours) + 1], count)}
+    kn = KneserNey(token_stream(tokenizer, training)[0], tokenizer.get_vocab_size())
+    totals["token_5gram"] = per_document(
+        kn.nats(stream)[1 : len(ours) + 1], owner[1 : len(ours) + 1], count
+    )
+    byte_ids, byte_owner = byte_stream(held_out)
+    byte_kn = KneserNey(byte_stream(training)[0], 256)
+    totals["byte_5gram"] = per_document(byte_kn.nats(byte_ids), byte_owner, count)
+    sizes = np.array([sum(len(p.encode()) for p in d.pieces) for d in held_out], np.float64)
+    sources = np.array([d.name.split("/")[0] for d in held_out])
+    table = {}
+    for source in ("all", *sorted(set(sources))):
+        chosen = np.ones(count, bool) if source == "all" else sources == source
+        size = float(sizes[chosen].sum())
+        row = {n: round(float(t[chosen].sum()) / math.log(2) / size, 4) for n, t in totals.items()}
+        row["below_token_5gram_percent"] = round(100 * (1 - row["model"] / row["token_5gram"]), 1)
+        table[source] = {"bytes": size, "documents": int(chosen.sum()), **row}
+    return table
+
+
+def load_prompts() -> dict[str, list[str]]:
+    """The prompts fixed before training ended: `chat` (user turns) and `text` (openings)."""
+    text = (Path(__file__).parent / "prompts.json").read_text(encoding="utf-8")
+    prompts: dict[str, list[str]] = json.loads(text)
+    return prompts
+
+
+@torch.inference_mode()
+def samples(folder: Path, model: "PreTrainedModel") -> list[dict[str, str]]:
+    """One answer to each fixed prompt at temperature 0.7, seed 0 each, none chosen."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    answers = []
+    for kind, prompts in load_prompts().items():
+        for prompt in prompts:
+            text = prompt
+            if kind == "chat":
+                turns = [{"role": "user", "content": prompt}]
+                text = tokenizer.apply_chat_template(
+                    turns, add_generation_prompt=True, tokenize=False
+                )
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            torch.manual_seed(SEED)
+            out = model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, top_p=1.0,
+                temperature=TEMPERATURE, max_new_tokens=MAX_TOKENS,
+            )  # fmt: skip
+            answer = tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+            answers.append({"kind": kind, "prompt": prompt, "answer": answer})
+    return answers
+
+
+def count_text(training: list[Document], tokenizer: Tokenizer) -> dict[str, Any]:
+    """Documents, bytes and tokens of the training text, by source."""
+    counts: dict[str, dict[str, int]] = {}
+    for document in training:
+        row = counts.setdefault(document.name.split("/")[0], {"documents": 0, "bytes": 0, "tokens": 0})
+        row["documents"] += 1
+        row["bytes"] += sum(len(piece.encode()) for piece in document.pieces)
+    for source, row in counts.items():
+        mine = [p for d in training if d.name.startswith(f"{source}/") for p in d.pieces]
+        row["tokens"] = sum(len(e.ids) for e in tokenizer.encode_batch(mine))
+    return counts
+
+
+def main() -> None:
+    """Command line: measure, write quality.json, MODEL_CARD.md and the manifest."""
+    from transformers import AutoModelForCausalLM
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cache", type=Path, required=True, help="folder of the package files")
+    parser.add_argument("--synthetic", type=Path, nargs="*", default=[], help="teacher's text")
+    parser.add_argument("--model", type=Path, required=True, help="model folder to measure")
+    args = parser.parse_args()
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
+    documents = load_documents(args.cache)
+    for path in args.synthetic:
+        documents += read(path)
+    training, held_out = split(documents)
+    quality = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "training_text": count_text(training, tokenizer),
+        "held_out_bits_per_byte": compare(model, tokenizer, training, held_out),
+        "sampling": {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "seed": SEED},
+        "samples": samples(args.model, model),
+    }
+    write_json(args.model / "quality.json", quality)
+    (args.model / "MODEL_CARD.md").write_text(render_card(args.model), encoding="utf-8")
+    write_manifest(args.model)
+
+
+if __name__ == "__main__":
+    main()
