@@ -120,10 +120,12 @@ def build_model(model_class: Any, dtype: torch.dtype, device: torch.device, *arg
             model = model_class(*args)
     finally:
         torch.set_default_dtype(default)
-    tied = model.lm_head.weight is model.model.embed_tokens.weight
-    table = model.model.rotary.table  # computed, not loaded, and always float32
-    model.to_empty(device=device)
-    model.model.rotary.table = table.to(device)
-    if tied:
-        model.lm_head.weight = model.model.embed_tokens.weight
-    return model.eval().requires_grad_(False)
+    made: dict[nn.Parameter, nn.Parameter] = {}  # a tied weight is made once
+    for module in model.modules():
+        for name, old in module.named_parameters(recurse=False):
+            if old not in made:
+                empty = torch.empty(old.shape, dtype=old.dtype, device=device)
+                made[old] = nn.Parameter(empty, requires_grad=False)
+            setattr(module, name, made[old])
+    # buffers hold computed values already (the rotary table, always float32)
+    return model.to(device).eval()
