@@ -1,0 +1,228 @@
+"""Every kernel against its torch reference, at sizes that no tile divides."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from nanoengine.attention import reference
+from nanoengine.engine import cuda_graph
+from nanoengine.kernels import products
+from nanoengine.kernels.capability import detect
+from nanoengine.kernels.gpu import GpuKernels
+from nanoengine.layers import rotary, sampler
+from nanoengine.layers.activation import silu_and_mul
+
+
+@pytest.fixture
+def kernels(arena):
+    return GpuKernels(detect(arena.device))
+
+
+def norm(x, gain, eps):
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], gain.float(), eps)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 16), (3, 80), (5, 1024)])
+def test_rms_norm(arena, kernels, rows, size):
+    x, gain = arena.randn(rows, size), arena.randn(size)
+    arena.close(kernels.rms_norm(x, gain, 1e-6), norm(x, gain, 1e-6))
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3])
+def test_add_rms_norm_sums_parts(arena, kernels, parts):
+    residual, gain = arena.randn(5, 72), arena.randn(72)
+    x = arena.randn(5, 72) if parts == 0 else arena.randn(parts, 5, 72).float()
+    before = x.clone(), residual.clone()
+    y, total = kernels.add_rms_norm(x, residual, gain, 1e-6)
+    want = residual.float() + (x.float() if parts == 0 else x.sum(0))
+    arena.close(total, want)
+    arena.close(y, norm(want, gain, 1e-6))
+    assert torch.equal(x, before[0])
+    assert torch.equal(residual, before[1])
+    assert y.dtype == total.dtype == arena.dtype
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 8), (7, 1100), (3, 3072)])
+def test_silu_and_mul(arena, kernels, rows, size):
+    x = arena.randn(rows, 2 * size)
+    arena.close(kernels.silu_and_mul(x), silu_and_mul(x.float()))
+
+
+@pytest.mark.parametrize(("heads", "dim"), [(1, 8), (3, 80), (8, 128)])
+def test_store_kvcache_writes_its_slots_only(arena, kernels, heads, dim):
+    wide = arena.randn(6, 3 * heads, dim)  # k and v are slices of a wider row
+    k, v = wide[:, heads : 2 * heads], wide[:, 2 * heads :]
+    got = [torch.full((5, 4, heads, dim), 7.0).to(k) for _ in range(2)]
+    want = [x.clone() for x in got]
+    slots = torch.tensor([19, -1, 0, 7, -1, 12], dtype=torch.int32, device=k.device)
+    kernels.store_kvcache(k, v, *got, slots)
+    reference.store_kvcache(k, v, *want, slots)
+    assert torch.equal(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "qk_norm", "parts", "fresh"),
+    [(4, 2, 16, True, 1, True), (3, 1, 80, False, 3, True), (16, 8, 128, True, 2, False)],
+)
+def test_rotate_and_store(arena, kernels, heads, kv_heads, dim, qk_norm, parts, fresh):
+    n, width = 5, (heads + 2 * kv_heads) * dim
+    qkv = arena.randn(parts, n, width).float() if parts > 1 else arena.randn(n, width)
+    gains = (arena.randn(dim), arena.randn(dim)) if qk_norm else None
+    table = rotary.RotaryEmbedding(dim, 64, 1e4, None).to(arena.device)
+    cos_sin = table(torch.tensor([0, 3, 63, 7, 1], device=arena.device))
+    slots = torch.tensor([9, 0, -1, 11, 4], dtype=torch.int32, device=arena.device)
+    caches = tuple(torch.zeros(3, 4, kv_heads, dim).to(gains[0] if gains else arena.randn(1))
+                   for _ in range(2))  # fmt: skip
+    q, k, v = kernels.rotate_and_store(
+        qkv, gains, 1e-6, cos_sin, slots, caches, (heads, kv_heads, dim), arena.dtype, fresh
+    )
+    whole = (qkv.sum(0) if parts > 1 else qkv.float()).view(n, -1, dim)
+    want = list(whole.split((heads, kv_heads, kv_heads), 1))
+    if gains:
+        want[:2] = (norm(x, gain, 1e-6) for x, gain in zip(want, gains, strict=False))
+    want[:2] = (rotary.apply_rotary(x, *cos_sin) for x in want[:2])
+    arena.close(q, want[0])
+    if fresh:
+        arena.close(k, want[1])
+        arena.close(v, want[2])
+    expected = [torch.zeros_like(cache, dtype=torch.float32) for cache in caches]
+    reference.store_kvcache(want[1], want[2], *expected, slots)
+    for got, cache in zip(caches, expected, strict=True):
+        arena.close(got, cache)
+        assert torch.equal(got == 0, cache == 0)  # nothing else was written
+
+
+def reference_attend(args, context):
+    tensors = [x.float() for x in args[:5]]
+    return reference.attend(*tensors, context, args[5])
+
+
+@pytest.mark.parametrize("split", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "block_size"), [(4, 2, 16, 4), (5, 1, 80, 16), (4, 4, 64, 256)]
+)
+def test_decode_attention(arena, kernels, make_paged, heads, kv_heads, dim, block_size, split):
+    lengths = [1, 0, 37, 64, 300, 129]
+    batch = make_paged(arena, lengths, None, heads, kv_heads, dim, block_size)
+    # the number of multiprocessors decides into how many runs a sequence is split
+    sms = split * len(lengths) * kv_heads // 8 + 1 if split > 1 else 0
+    narrow = GpuKernels(dataclasses.replace(kernels.device, sms=sms))
+    got = narrow.attend(*batch.args, batch.context, batch.scale)
+    arena.close(got, reference_attend((*batch.args, batch.scale), batch.context))
+    assert not got[1].any()  # a padded row
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim", "block_size"),
+                         [(4, 2, 16, 4), (2, 1, 80, 16), (2, 2, 128, 256)])  # fmt: skip
+@pytest.mark.parametrize("history", [None, [0, 5, 64, 100, 17]])
+def test_prefill_attention(arena, kernels, make_paged, heads, kv_heads, dim, block_size, history):
+    new = [1, 70, 64, 3, 129]
+    batch = make_paged(arena, new, history, heads, kv_heads, dim, block_size, prefill=True)
+    got = kernels.attend(*batch.args, batch.context, batch.scale)
+    arena.close(got, reference_attend((*batch.args, batch.scale), batch.context))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 17, 33, 70])
+@pytest.mark.parametrize(("outputs", "inputs"), [(48, 80), (200, 1024)])
+def test_linear(arena, kernels, rows, outputs, inputs):
+    x, weight = arena.randn(rows, inputs), arena.randn(outputs, inputs, std=inputs**-0.5)
+    want = x.float() @ weight.float().t()
+    arena.close(kernels.linear(x, weight), want)
+    got = kernels.linear(x, weight, parts=True)
+    arena.close(got.sum(0) if got.dim() == 3 else got, want)
+    gate, up = want.chunk(2, 1)
+    arena.close(kernels.linear_silu(x, weight), torch.nn.functional.silu(gate) * up)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"), [(1, "gemv"), (8, "skinny"), (64, "split_k"), (130, "split_k")]
+)
+def test_every_plan_is_right(arena, kernels, rows, kind):
+    # a GPU takes the sizes of Qwen3-0.6B, the interpreter smaller ones with the same plans
+    shapes = [(1024, 2048, False), (1024, 3072, False), (6144, 1024, True)]
+    if arena.device.type == "cpu":
+        shapes = [(192, 520, False), (96, 768, True)]
+    for outputs, inputs, gated in shapes:
+        plan = products.plan_linear(rows, outputs, inputs, not gated, gated, kernels.device)
+        if gated and kind == "split_k":
+            assert plan is products.LIBRARY
+            continue
+        assert plan.kind == kind
+        x, weight = arena.randn(rows, inputs), arena.randn(outputs, inputs, std=inputs**-0.5)
+        got = products.linear(x, weight, plan, gated, kernels.options)
+        want = x.float() @ weight.float().t()
+        if gated:
+            gate, up = want.chunk(2, 1)
+            want = torch.nn.functional.silu(gate) * up
+        arena.close(got.sum(0) if got.dim() == 3 else got, want)
+
+
+def test_guards_leave_products_to_the_library(kernels):
+    old = dataclasses.replace(kernels.device, tma=False, shared_memory=64 * 1024)
+    plan = products.plan_linear(64, 1024, 2048, True, False, old)
+    assert plan is products.LIBRARY
+    assert products.plan_linear(8, 1024, 2048, True, False, old) is products.LIBRARY
+
+
+@pytest.mark.parametrize("vocab", [10, 4096, 9001])
+def test_sampler_agrees_with_the_reference(arena, kernels, vocab):
+    rows = 64
+    logits = arena.randn(rows, vocab, std=3.0)
+    logits[5] = -torch.inf
+    logits[5, vocab // 2] = 1.0  # only one token can be chosen
+    logits[6, -1] = logits[6, 3] = 50.0  # a tie: the first wins when greedy
+    temperatures = torch.linspace(0.0, 2.0, rows, device=arena.device)
+    temperatures[5:8] = torch.tensor([0.7, 0.0, 0.0])
+    noise = torch.rand(rows).to(arena.device)
+    noise[10], noise[11] = 0.0, 1.0 - 2.0**-24
+    table = torch.full((rows + 1,), -7, device=arena.device)
+    where = torch.arange(rows, device=arena.device)
+    where[9] = -1
+    out = torch.empty(rows, dtype=torch.int64, device=arena.device)
+    got = kernels.sample(logits, temperatures, noise, where, table, out)
+    want = sampler.sample(logits.float(), temperatures, noise)
+    cold = temperatures < sampler.GREEDY_BELOW
+    assert torch.equal(got[cold], logits[cold].float().cpu().argmax(-1).to(got))
+    assert int(got[5]) == vocab // 2
+    # a number that falls on a border may go either way in another order of summation
+    different = (got != want).nonzero().flatten().tolist()
+    probs = torch.softmax(logits.double() / temperatures.clamp(min=1e-9)[:, None], -1).cumsum(-1)
+    for row in different:
+        low, high = sorted((int(got[row]), int(want[row])))
+        assert probs[row, high - 1] - probs[row, low] < 1e-4
+        assert abs(float(probs[row, low]) - float(noise[row])) < 1e-4
+    assert len(different) <= 3
+    kept = [i for i in range(rows) if i != 9]
+    assert torch.equal(table[kept], got[kept])
+    assert table[9] == table[rows] == -7
+
+
+def test_resolve_placeholders(arena, kernels):
+    table = torch.arange(100, 400, device=arena.device)
+    ids = torch.tensor([5, -1, 0, -300, -2] * 70, device=arena.device)
+    want = torch.where(ids < 0, table[(-ids - 1).clamp(min=0)], ids)
+    assert torch.equal(kernels.resolve_placeholders(ids, table), want)
+
+
+@pytest.mark.parametrize(("batch", "width"), [(1, 1), (3, 70)])
+def test_stage_decode_agrees_with_stage_inputs(arena, kernels, make_paged, batch, width):
+    lengths = [2 * width + i for i in range(batch)]
+    context = make_paged(arena, lengths, None, 2, 1, 16, 4).context
+    ids, positions = torch.randint(0, 99, (2, batch)).to(arena.device)
+    both = []
+    for staged in (False, True):
+        buffers = cuda_graph.GraphBuffers.allocate(8, 200, 4, arena.dtype, arena.device)
+        buffers.slot_mapping.fill_(77)
+        buffers.context_lens.fill_(77)
+        names = ("input_ids", "positions", "slot_mapping", "context_lens", "block_tables")
+        if staged:
+            source = (ids, positions, context.slot_mapping, context.context_lens,
+                      context.block_tables)  # fmt: skip
+            kernels.stage_decode(source, tuple(getattr(buffers, n) for n in names), 4)
+        else:
+            cuda_graph.stage_inputs(buffers, ids, positions, context, 4)
+        both.append([getattr(buffers, name) for name in names])
+    for got, want in zip(*both, strict=True):
+        assert torch.equal(got, want)
