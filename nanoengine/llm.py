@@ -111,7 +111,10 @@ class LLM:
 
 
 class TextStream(Iterator[str]):
-    """An iterator over the text pieces of one request; `output` holds the whole so far."""
+    """An iterator over the text pieces of one request; `output` holds the whole so far.
+
+    A stream that is dropped without `close()` is aborted when the engine's next step begins.
+    """
 
     def __init__(self, engine: LLMEngine, request_id: str) -> None:
         self._engine = engine
@@ -133,7 +136,8 @@ class TextStream(Iterator[str]):
             self._engine.abort(self.output.request_id)
 
     def __del__(self) -> None:
-        self.close()
+        if not self.output.finished:
+            self._engine.abort_soon(self.output.request_id)
 
 
 def _as_list(prompts: Prompt | SequenceOf[Prompt]) -> list[Prompt]:

@@ -82,6 +82,7 @@ class LLMEngine:
             request.abort()
         self.requests.clear()
         self._in_flight: list[LaunchedRun] = []
+        self._abort_soon: list[str] = []
         self._updated: dict[str, RequestOutput] = {}
         self.block_manager = BlockManager(
             self.runner.num_kvcache_blocks,
@@ -186,6 +187,10 @@ class LLMEngine:
         request.abort()
         self._updated[request_id] = request.output
 
+    def abort_soon(self, request_id: str) -> None:
+        """Abort when the next step begins: safe in a finalizer, which may run inside a step."""
+        self._abort_soon.append(request_id)
+
     # -- the loop ------------------------------------------------------------------------------
 
     def step(self) -> list[RequestOutput]:
@@ -201,6 +206,8 @@ class LLMEngine:
             raise
 
     def _step(self) -> list[RequestOutput]:
+        while self._abort_soon:
+            self.abort(self._abort_soon.pop())
         if self._in_flight and self.scheduler.must_preempt():
             self._apply(self._in_flight)
         step = self.scheduler.schedule()
