@@ -80,6 +80,7 @@ class FakeRunner:
         """Write the batch's slots, read back every sequence's prefix, and give its next token."""
         tokens = []
         for seq, ids, slots in self._rows(batch):
+            assert ids, f"{seq} is run without a token: nothing gives its next one"
             start = len(seq) - 1 if not batch.is_prefill else seq.num_cached_tokens
             prefix = self._read(seq, start)
             for token, slot in zip(ids, slots, strict=True):
