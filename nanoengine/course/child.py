@@ -27,6 +27,7 @@ from nanoengine.course.values import MutatedArgument
 
 FILENAME = "your answer"
 RESULT_LOST = 73  # exit status: the result's descriptor was closed
+READY = b"ready\n"  # written before the answer is touched: what fails earlier is our own fault
 _WATCHED = ("builtins", "os", "sys", "json", "threading", "torch", "torch.nn.functional")
 _KINDS = (FunctionType, type, staticmethod, classmethod, property, type(len))
 
@@ -42,16 +43,21 @@ class Task(NamedTuple):
 def main(task: Task, result: int, key: bytes) -> None:
     """Observe the answer, write `key` and the observation to the descriptor, end the process.
 
+    Before, `key` and READY are written.
+
     Descriptors 1 and 2 must lead to files of the judge already. Never returns.
     """
     write, leave, dump = os.write, os._exit, json.dumps  # the answer may replace the modules' own
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
     sys.stdin = open(os.devnull, encoding="utf-8")
+    _import_everything(exercises[task.exercise])  # neither clock nor memory limit is for that
     limits.limit_this_process()
     for name in ("SIGXCPU", "SIGTERM"):
         if hasattr(signal, name) and hasattr(faulthandler, "register"):
             faulthandler.register(getattr(signal, name), file=2, all_threads=False, chain=True)
+    write(result, key + READY)
+    faulthandler.dump_traceback_later(limits.WALL_SECONDS, exit=True, file=2)
     observed = dump(observe(task)).encode()
     with contextlib.suppress(Exception):
         sys.stdout.flush()
@@ -64,20 +70,24 @@ def main(task: Task, result: int, key: bytes) -> None:
     leave(0)
 
 
-def observe(task: Task) -> dict[str, Any]:
-    """Load the answer, run the contract's cases, then the scenarios; stop at a broken load."""
+def _import_everything(exercise: Exercise) -> None:
+    """What grading imports; later imports would look like changes made by the answer."""
     import torch
 
+    importlib.import_module("nanoengine.course.scenarios")
+    importlib.import_module(exercise.target.partition(":")[0])
+    torch.set_num_threads(1)
+
+
+def observe(task: Task) -> dict[str, Any]:
+    """Load the answer, run the contract's cases, then the scenarios; stop at a broken load."""
     from nanoengine.course.scenarios import SCENARIOS, run
 
-    torch.set_num_threads(1)
     exercise = exercises[task.exercise]
     threads = threading.active_count()
     seen: dict[str, Any] = {"cases": [], "scenarios": {}}
     cases = exercise.cases()
     folder = Path(task.folder)
-    # what the engine imports on first use must not look like a change made by the answer
-    importlib.import_module(exercise.target.partition(":")[0])
     before = _snapshot()
     with _guarded(exercise) as guard:
         try:

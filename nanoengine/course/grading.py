@@ -39,7 +39,7 @@ class GradingServer:
     """A running server process; it ends with this one, or by `close`."""
 
     def __init__(self) -> None:
-        self.library = _library_state()
+        self.library = library_state()
         self.owner = os.getpid()
         self._errors = tempfile.TemporaryFile()  # a pipe that nobody reads would fill up
         self._process = subprocess.Popen(
@@ -59,7 +59,7 @@ class GradingServer:
         return (
             self._process.poll() is None
             and self.owner == os.getpid()
-            and self.library == _library_state()
+            and self.library == library_state()
         )
 
     def grade(self, exercise_id: str, source: str, spawn: bool) -> Grade:
@@ -126,7 +126,7 @@ def grading_session() -> Iterator[None]:
         stop_server()
 
 
-def _library_state() -> tuple[tuple[str, int], ...]:
+def library_state() -> tuple[tuple[str, int], ...]:
     """Files of the library and when they were changed: an edit needs a new server."""
     home = Path(nanoengine.__file__).parent
     return tuple(sorted((str(p), p.stat().st_mtime_ns) for p in home.rglob("*.py")))

@@ -49,6 +49,11 @@ def judge(exercise: Exercise, source: str, seen: dict[str, Any], output: str, fo
     return Grade(exercise.id, "pass", exercise.points, shorten(message), checks, output)
 
 
+def sentence(text: str) -> str:
+    """With a full stop, unless it ends in a mark of its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def failed(exercise: Exercise, message: str, output: str = "") -> Grade:
     """A grade for an answer that could not be judged at all."""
     return Grade(exercise.id, "fail", 0, shorten(message), (), output)
@@ -91,12 +96,12 @@ def _case(
     if "error" in got:
         return Verdict(case.check, False, in_words(exercise, source, got["error"], case.situation))
     if "mutated" in got:
-        text = f"{case.situation}: your function changed its input: {got['mutated']}. Work on a copy."
+        text = f"{case.situation}: your function changed its {got['mutated']}: work on a copy."
         return Verdict(case.check, False, text)
     difference = exercise.compare(case, wanted, got["value"])
     if difference is None:
         return Verdict(case.check, True)
-    text = f"{case.situation}: {difference.text}."
+    text = sentence(f"{case.situation}: {difference.text}")
     detail = {"args": list(case.args), "expected": wanted, "got": got["value"]}
     return Verdict(case.check, not difference.binding, text, not difference.binding, detail)
 
@@ -156,7 +161,8 @@ def _scenario(
     if "error" in got:
         return Verdict(check, False, in_words(exercise, source, got["error"], situation))
     if "value" not in got:
-        return Verdict(check, False, f"{situation}: your function changed its input.")
+        text = f"{situation}: your function changed its {got['mutated']}: work on a copy."
+        return Verdict(check, False, text)
     try:
         observed = Observation.from_plain(got["value"])
     except (ValueError, KeyError, TypeError):
@@ -164,7 +170,7 @@ def _scenario(
     text = behaviour_difference(expected_behaviour(name, folder), observed)
     if text is None and observed.calls == 0:
         text = "the engine never called your function"
-    return Verdict(check, text is None, f"{situation}: {text}." if text else "")
+    return Verdict(check, text is None, sentence(f"{situation}: {text}") if text else "")
 
 
 def behaviour_difference(expected: Observation, got: Observation) -> str | None:

@@ -52,6 +52,10 @@ class Grade:
         checks = tuple(Check(**check) for check in values["checks"])
         return cls(**{**values, "checks": checks})
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The same words for IPython's plain text."""
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         """The same words for Jupyter."""
         from nanoengine.course.display import grade_html

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from nanoengine.course import child, limits
+from nanoengine.course.errors import CourseError
 from nanoengine.course.registry import Exercise, exercises
 from nanoengine.course.result import Grade
 from nanoengine.course.stubs import is_stub
 from nanoengine.course.words import DESCRIPTOR_CLOSED, ended_early
 
 _POLL_SECONDS = 0.003
-_GRACE_SECONDS = 0.3  # between asking a child to say where it is and ending it
+_GRACE_SECONDS = 1.0  # between a child's own clock and ending it from here
+_IMPORT_SECONDS = 60  # that a fresh interpreter may need for torch
 TODO = "not attempted: the cell still holds the stub."
 
 
@@ -51,15 +53,22 @@ def grade_here(exercise: Exercise, source: str, folder: Path, fork: bool) -> Gra
     ended = _forked(task, key) if fork else _spawned(task, key, folder)
     output = ended.output[: limits.OUTPUT_CHARS]
     _, found, observed = ended.result.rpartition(key)
-    if found:
-        with contextlib.suppress(ValueError):
-            return judge(exercise, source, json.loads(observed), output, folder)
+    if not found:
+        last = ended.trace.strip().rpartition("\n")[2]
+        raise CourseError(f"the process for the answer did not start ({last}): try again")
+    with contextlib.suppress(ValueError):
+        return judge(exercise, source, json.loads(observed), output, folder)
+    return failed(exercise, _why_no_result(ended, source), output)
+
+
+def _why_no_result(ended: Ended, source: str) -> str:
     if ended.status == child.RESULT_LOST:
-        return failed(exercise, DESCRIPTOR_CLOSED, output)
+        return DESCRIPTOR_CLOSED
     name = ""
     if ended.status is not None and ended.status < 0:
         name = signal.Signals(-ended.status).name
-    return failed(exercise, ended_early(ended.status, name, ended.trace, source), output)
+    out_of_time = ended.status is None or ended.trace.startswith("Timeout (")
+    return ended_early(out_of_time, name, ended.trace, source)
 
 
 def _forked(task: child.Task, key: bytes) -> Ended:
@@ -96,16 +105,15 @@ def _close_all_but(*kept: int) -> None:
 
 def _wait(pid: int) -> int | None:
     """Exit status of a child; None when its time was up and it had to be ended."""
-    deadline = time.monotonic() + limits.WALL_SECONDS
-    asked = False
+    deadline = time.monotonic() + limits.WALL_SECONDS + _GRACE_SECONDS
+    ended = False
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            code = os.waitstatus_to_exitcode(status)
-            return None if asked else code
-        if time.monotonic() > deadline:
-            os.killpg(pid, signal.SIGKILL if asked else signal.SIGTERM)
-            deadline, asked = time.monotonic() + _GRACE_SECONDS, True
+            return None if ended else os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline and not ended:
+            os.kill(pid, signal.SIGKILL)
+            ended = True
         time.sleep(_POLL_SECONDS)
 
 
@@ -126,8 +134,8 @@ def _spawned(task: child.Task, key: bytes, folder: Path) -> Ended:
             message = json.dumps({"task": task._asdict(), "key": key.decode()})
             status: int | None = None
             with contextlib.suppress(subprocess.TimeoutExpired):
-                # a fresh interpreter needs seconds to import torch
-                process.communicate(message.encode(), timeout=3 * limits.WALL_SECONDS)
+                patience = _IMPORT_SECONDS + limits.WALL_SECONDS + _GRACE_SECONDS
+                process.communicate(message.encode(), timeout=patience)
                 status = process.returncode
             process.kill()
             process.wait()

@@ -72,9 +72,26 @@ def call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     before = [plain(copy.copy(arg)) for arg in args]
     result = plain(function(*args))
     for index, (arg, old) in enumerate(zip(args, before, strict=True)):
-        if plain(arg) != old:
-            raise MutatedArgument(f"argument {index + 1} was {show(old)}, and is {show(plain(arg))}")
+        change = _first_change(old, plain(arg))
+        if change is not None:
+            path, was, now = change
+            name = f"argument {index + 1}{path and f' at {path}'}"
+            raise MutatedArgument(f"{name}: it was {show(was)}, afterwards {show(now)}")
     return result
+
+
+def _first_change(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """(path, before, after) of the innermost list or field that changed."""
+    if old == new:
+        return None
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        key = next(k for k in old if old[k] != new[k])
+        return _first_change(old[key], new[key], f"{path}.{key}")
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        index = next(i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
+        if isinstance(old[index], list | dict):
+            return _first_change(old[index], new[index], f"{path}[{index}]")
+    return path, old, new
 
 
 def show(value: Any) -> str:

@@ -4,7 +4,7 @@ import builtins
 import difflib
 from typing import Any
 
-from nanoengine.course.limits import CPU_SECONDS, MEMORY_BYTES, WALL_SECONDS
+from nanoengine.course.limits import CPU_SECONDS, FILE_BYTES, MEMORY_BYTES, WALL_SECONDS
 from nanoengine.course.registry import Exercise
 from nanoengine.course.source import line_of
 from nanoengine.course.stubs import stub
@@ -28,6 +28,8 @@ def in_words(exercise: Exercise, source: str, error: dict[str, Any], situation: 
         return f"your code ends the program ({error['type']}){at}: return a value instead."
     if "MemoryError" in kinds or any(words in message.lower() for words in _NO_MEMORY):
         return f"{situation}: your code wanted more than {MEMORY_BYTES >> 20} MiB of memory{at}."
+    if "OSError" in kinds and "File too large" in message:
+        return f"{situation}: your code printed more than {FILE_BYTES >> 20} MiB{at}."
     if "SyntaxError" in kinds:
         return _syntax(source, error, at)
     if "NameError" in kinds and "UnboundLocalError" not in kinds:
@@ -74,17 +76,18 @@ def _unknown_name(exercise: Exercise, message: str, at: str) -> str:
     )
 
 
-def ended_early(status: int | None, signal_name: str, trace: str, source: str) -> str:
+def ended_early(out_of_time: bool, signal_name: str, trace: str, source: str) -> str:
     """The graded process ended without a result, or was ended.
 
-    status: its exit status; None: ended by the grader's clock. trace: faulthandler's text.
+    out_of_time: by a clock. signal_name: what ended it. trace: faulthandler's text.
     """
     line = _traced_line(trace)
     at = _at(line, line_of(source, line))
-    if signal_name in ("SIGXCPU", "SIGKILL"):
-        return f"your code was still running after {CPU_SECONDS} seconds{at}: is a loop without end?"
-    if status is None:
-        return f"your code was still waiting after {WALL_SECONDS} seconds{at}: what is it waiting for?"
+    if out_of_time or signal_name in ("SIGXCPU", "SIGKILL"):
+        return (
+            f"your code was not done when its time was up ({CPU_SECONDS} seconds of computing, "
+            f"{WALL_SECONDS} in all){at}: does a loop never end, or does it wait for something?"
+        )
     if signal_name:
         return f"your code crashed the Python process ({signal_name}){at}."
     return "your code ended the Python process before the checks were through (os._exit?)."
