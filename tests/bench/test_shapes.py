@@ -1,0 +1,91 @@
+"""Random weights of a named shape are the same in every engine."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nanoengine.bench import BenchError
+from nanoengine.bench.model import Model, load_transformers, with_weight_files
+from nanoengine.bench.peers import NanoengineSide
+from nanoengine.bench.shapes import SHAPES, random_tensor, random_weights, write_config
+from nanoengine.engine import model_runner
+from nanoengine.llm import LLM
+from nanoengine.models.config import read_model_config
+
+CPU = torch.device("cpu")
+# Parameters as the models' cards and checkpoints give them (embedding once when tied).
+PARAMETERS = {
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "smollm2-135m": 134_515_008,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_a_config_that_the_engine_reads(shape: str, tmp_path: Path) -> None:
+    config = read_model_config(write_config(shape, tmp_path))
+    assert config.vocab_size == SHAPES[shape]["vocab_size"]
+
+
+@pytest.mark.parametrize("shape", PARAMETERS)
+def test_sizes_are_those_of_the_real_models(shape: str, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(write_config(shape, tmp_path))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS[shape]
+
+
+def test_an_unknown_shape_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=r"qwen9.*qwen3-0\.6b"):
+        write_config("qwen9", tmp_path)
+
+
+def test_a_tensor_depends_on_its_name_and_the_seed_alone() -> None:
+    def draw(name: str, seed: int) -> torch.Tensor:
+        return random_tensor(name, [64, 64], torch.float32, CPU, seed)
+
+    torch.manual_seed(1)
+    first = draw("a", 0)
+    torch.manual_seed(2)
+    assert torch.equal(first, draw("a", 0))
+    assert not torch.equal(first, draw("b", 0))
+    assert not torch.equal(first, draw("a", 1))
+    assert float(first.std()) == pytest.approx(0.02, rel=0.1)
+    assert torch.equal(random_tensor("x.q_norm.weight", [3], torch.float32, CPU, 0), torch.ones(3))
+
+
+@pytest.mark.parametrize("way", ["drawn", "from files"])
+def test_transformers_computes_the_same_tokens(way: str, tmp_path: Path) -> None:
+    model = Model("tiny", write_config("tiny", tmp_path), 3, CPU, "float32", 128)
+    side = NanoengineSide(model, {"kvcache_block_size": 4})
+    requests = [(list(range(40, 60)), 6), ([7, 8], 3)]
+    expected = side.run(requests, 0.0)
+    side.close()
+    if way == "from files":
+        folder = with_weight_files(model)
+        assert with_weight_files(model) == folder  # the second time nothing is written
+        with LLM(folder, device="cpu") as llm:
+            other = NanoengineSide.__new__(NanoengineSide)
+            other.llm = llm
+            assert other.run(requests, 0.0) == expected
+        return
+    oracle = load_transformers(model)
+    for (prompt, count), output in zip(requests, expected, strict=True):
+        ids = list(prompt)
+        for _ in range(count):
+            ids.append(int(oracle(torch.tensor([ids])).logits[0, -1].argmax()))
+        assert output == ids[len(prompt) :]
+
+
+def test_engines_load_files_again_afterwards() -> None:
+    before = model_runner.load_weights  # type: ignore[attr-defined]
+    with pytest.raises(KeyError), random_weights(0):
+        raise KeyError
+    assert model_runner.load_weights is before  # type: ignore[attr-defined]
+    with random_weights(None):
+        assert model_runner.load_weights is before  # type: ignore[attr-defined]
