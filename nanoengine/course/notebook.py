@@ -129,7 +129,7 @@ def solution(exercise_id: str) -> Callable[..., Any]:
     """
     exercise = exercises[exercise_id]
     result, text = _standing(exercise)
-    if result.state in ("pass", "partial") and text is not None:
+    if result.usable and text is not None:
         function = run_source(text, str(work().path(exercise)))[exercise.function]
     else:
         function = exercise.place().function
@@ -150,7 +150,7 @@ def plug_in(*ids: str) -> Iterator[Rich]:
             exercises[name]  # an unknown one is refused
     parts, lines = {}, []
     for exercise in chosen:
-        passes = _standing(exercise)[0].state in ("pass", "partial")
+        passes = _standing(exercise)[0].usable
         if passes:
             parts[exercise.id] = solution(exercise.id)
         lines.append(f"{exercise.id}: {'yours' if passes else 'the library’s'}")

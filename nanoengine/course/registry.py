@@ -9,6 +9,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -67,6 +68,10 @@ class Exercise:
     level: "small", "core" or "bonus". minutes: for a student who meets the idea the first time.
     hints: idea, shape, near-code. where: the lesson's section that a message points to.
     uses: earlier exercises' functions that the answer may call, as "inputs.slot_mapping".
+    names: further names of the target's module that the stub imports. helpers: functions beside
+        the target that belong to the solution. preamble: code that stands before the stub's `def`.
+    needs: modules without which the answer cannot be run here; the grade is then "partial".
+    also: further targets that take the same function, where another machine's engine calls them.
     cases: the contract, simplest first. arguments: a case's plain args -> real arguments, in the
         process of the graded code. observe: runs one case there -> plain data.
     compare: (case, expected, got) -> the first difference; a binding one fails the answer.
@@ -88,6 +93,11 @@ class Exercise:
     cases: Callable[[], list[Case]]
     scenarios: tuple[str, ...]
     uses: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
+    preamble: str = ""
+    needs: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     arguments: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _as_they_are
     observe: Callable[[Function, tuple[Any, ...]], Any] = call
     compare: Callable[[Case, Any, Any], Difference | None] = compare_plain
@@ -112,7 +122,18 @@ class Exercise:
 
     def place(self) -> Place:
         """Where the library's function is. Raises CourseError when it is not there any more."""
-        module, _, path = self.target.partition(":")
+        return self._place(self.target)
+
+    def places(self) -> list[Place]:
+        """The same, and every further place that takes this function."""
+        return [self._place(target) for target in (self.target, *self.also)]
+
+    def missing(self) -> str | None:
+        """The first of the needed modules that this machine lacks."""
+        return next((name for name in self.needs if find_spec(name) is None), None)
+
+    def _place(self, target: str) -> Place:
+        module, _, path = target.partition(":")
         owner: Any = import_module(module)
         *parents, name = path.split(".")
         try:
@@ -120,7 +141,7 @@ class Exercise:
                 owner = getattr(owner, parent)
             function = inspect.getattr_static(owner, name)
         except AttributeError as error:
-            raise CourseError(f"exercise {self.id}: {self.target} does not exist") from error
+            raise CourseError(f"exercise {self.id}: {target} does not exist") from error
         return Place(owner, name, function)
 
 

@@ -37,6 +37,11 @@ class Grade:
     output: str = ""
     detail: dict[str, Any] | None = field(default=None, repr=False)
 
+    @property
+    def usable(self) -> bool:
+        """Whether the answer ran and did nothing wrong, so that the engine may run on it."""
+        return self.state == "pass" or (self.state == "partial" and bool(self.checks))
+
     def __str__(self) -> str:
         """`FAIL 01.slot_mapping: ...`, then what the answer printed."""
         text = f"{self.state.upper()} {self.id}: {self.message}"

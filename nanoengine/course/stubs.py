@@ -1,9 +1,10 @@
 """Stubs: what a student starts from, cut from the library function, so that it cannot drift."""
 
 import ast
-import inspect
-import sys
 import textwrap
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 from nanoengine.course.errors import CourseError
 from nanoengine.course.registry import Exercise, exercises
@@ -17,19 +18,19 @@ _INDENT = " " * 4
 def stub(exercise: Exercise | str) -> str:
     """The source a student starts from: imports, the library's signature and docstring, a marker.
 
-    It ends in `raise NotAttempted(...)`; helpers from earlier exercises are named above it.
+    It ends in `raise NotAttempted(...)`; helpers from earlier exercises are named above it. The
+    library's module is read, not imported: a stub needs none of the module's own imports.
     """
     entry = exercises[exercise] if isinstance(exercise, str) else exercise
-    place = entry.place()
-    module = sys.modules[entry.target.partition(":")[0]]
     node, lines = _function_source(entry)
     head = "\n".join(lines[_first_line(node) - 1 : node.body[0].end_lineno])
     body = []
     if entry.uses:
         body.append(f"# you may call {', '.join(entry.uses)}")
     body.append(MARKER.format(id=entry.id))
-    imports = _imports(node, module.__name__, place.name, entry.uses)
-    return f"{imports}\n\n\n{head}\n{textwrap.indent(chr(10).join(body), _INDENT)}\n"
+    imports = _imports(entry, [node])
+    before = f"{entry.preamble.strip()}\n\n\n" if entry.preamble else ""
+    return f"{imports}\n\n\n{before}{head}\n{textwrap.indent(chr(10).join(body), _INDENT)}\n"
 
 
 def is_stub(exercise: Exercise, text: str) -> bool:
@@ -39,25 +40,63 @@ def is_stub(exercise: Exercise, text: str) -> bool:
 
 def solution_source(exercise: Exercise) -> str:
     """The library's own function as text, for `show` and for filling a notebook."""
+    nodes = [_helper(exercise, name) for name in exercise.helpers]
     node, lines = _function_source(exercise)
-    module = exercise.target.partition(":")[0]
-    start, end = _first_line(node), node.end_lineno
-    imports = _imports(node, module, node.name, exercise.uses, whole=True)
-    text = "\n".join(lines[start - 1 : end])
+    whole = _module(exercise)[0]
+    texts = ["\n".join(whole[_first_line(n) - 1 : n.end_lineno]) for n in nodes]
+    texts.append("\n".join(lines[_first_line(node) - 1 : node.end_lineno]))
+    text = "\n\n\n".join(texts)
     for helper in exercise.uses:  # inside the module the helpers are plain names
         text = _qualify(text, helper)
-    return f"{imports}\n\n\n{text}\n"
+    return f"{_imports(exercise, [*nodes, node], whole=True)}\n\n\n{text}\n"
+
+
+@cache
+def _parsed(module: str, changed: int) -> tuple[list[str], ast.Module]:
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    text = Path(spec.origin).read_text(encoding="utf-8")
+    return text.splitlines(), ast.parse(text)
+
+
+def _module(exercise: Exercise) -> tuple[list[str], ast.Module]:
+    """Lines and syntax tree of the target's module, as its file is now."""
+    module = exercise.target.partition(":")[0]
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise CourseError(f"exercise {exercise.id}: there is no module {module}")
+    return _parsed(module, Path(spec.origin).stat().st_mtime_ns)
 
 
 def _function_source(exercise: Exercise) -> tuple[ast.FunctionDef, list[str]]:
-    """The function's syntax tree and its dedented source lines."""
-    function = exercise.place().function
-    function = getattr(function, "__func__", function)  # a staticmethod
-    lines = textwrap.dedent(inspect.getsource(inspect.unwrap(function))).splitlines()
-    node = ast.parse("\n".join(lines)).body[0]
+    """The function's syntax tree and the source lines that it numbers, dedented."""
+    lines, tree = _module(exercise)
+    node: ast.AST = tree
+    for name in exercise.target.partition(":")[2].split("."):
+        found = [n for n in getattr(node, "body", []) if getattr(n, "name", None) == name]
+        if not found:
+            raise CourseError(f"exercise {exercise.id}: {exercise.target} does not exist")
+        node = found[-1]
     if not isinstance(node, ast.FunctionDef) or ast.get_docstring(node) is None:
         raise CourseError(f"exercise {exercise.id}: {exercise.target} needs a def and a docstring")
+    if node.col_offset:  # a method: as a function of its own
+        end = node.end_lineno
+        part = textwrap.dedent("\n".join(lines[_first_line(node) - 1 : end])).splitlines()
+        lines = part
+        node = next(n for n in ast.walk(ast.parse("\n".join(part))) if _is_named(n, node.name))
+        assert isinstance(node, ast.FunctionDef)
     return node, lines
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == name
+
+
+def _helper(exercise: Exercise, name: str) -> ast.FunctionDef:
+    for node in _module(exercise)[1].body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+    raise CourseError(f"exercise {exercise.id}: there is no helper {name} beside its target")
 
 
 def _first_line(node: ast.FunctionDef) -> int:
@@ -70,23 +109,25 @@ def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def _imports(
-    node: ast.FunctionDef, module: str, own: str, uses: tuple[str, ...], whole: bool = False
-) -> str:
-    """Import lines for every name of the signature (or of the whole function) and the helpers."""
-    parts: list[ast.AST] = [node.args, *node.decorator_list, *([node.returns] if node.returns else [])]
-    wanted = _names(node) if whole else set().union(*map(_names, parts))
-    wanted -= {own, "staticmethod"} | {helper.rpartition(".")[2] for helper in uses}
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
+def _imports(exercise: Exercise, nodes: list[ast.FunctionDef], whole: bool = False) -> str:
+    """Import lines for every name of the signature (or of the whole functions) and the helpers."""
+    module, uses = exercise.target.partition(":")[0], exercise.uses
+    parts: list[ast.AST] = list(nodes) if whole else []
+    for node in [] if whole else nodes:
+        parts += [node.args, *node.decorator_list, *([node.returns] if node.returns else [])]
+    wanted = set().union(*map(_names, parts)) | set(exercise.names)
+    wanted -= {node.name for node in nodes} | {"staticmethod"}
+    arguments = (a for node in nodes for a in ast.walk(node.args) if isinstance(a, ast.arg))
+    wanted -= {argument.arg for argument in arguments}
+    wanted -= {helper.rpartition(".")[2] for helper in uses}
     lines = set() if whole else {_IMPORT_MARKER}
-    homes = {helper.rpartition(".")[0] for helper in uses}
     package, _, leaf = module.rpartition(".")
-    for home in homes:
+    for home in {helper.rpartition(".")[0] for helper in uses}:
         if home != leaf:
             raise CourseError(f"{module}: helpers must be named {leaf}.name, not {home}.name")
         lines.add(f"from {package} import {leaf}")
     local: set[str] = set()
-    for statement in tree.body:
+    for statement in _module(exercise)[1].body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             lines |= _matching_imports(statement, wanted)
         else:

@@ -36,15 +36,14 @@ def swap(
 
 @contextmanager
 def replaced(exercise: Exercise, function: Function | None) -> Iterator[None]:
-    """Replace one target and put back what was there."""
-    owner, name, _ = exercise.place()
-    before = vars(owner)[name]
-    keep_static = isinstance(before, staticmethod) and callable(function)
-    setattr(owner, name, staticmethod(function) if keep_static else function)  # type: ignore[arg-type]
-    try:
+    """Replace one exercise's targets and put back what was there."""
+    with ExitStack() as stack:
+        for owner, name, _ in exercise.places():
+            before = vars(owner)[name]
+            stack.callback(setattr, owner, name, before)
+            keep_static = isinstance(before, staticmethod) and callable(function)
+            setattr(owner, name, staticmethod(function) if keep_static else function)  # type: ignore[arg-type]
         yield
-    finally:
-        setattr(owner, name, before)
 
 
 def _refuse_captured(exercise: Exercise) -> None:
