@@ -8,7 +8,7 @@ from torch import nn
 from nanoengine.attention.base import AttentionBackend
 from nanoengine.context import get_context
 from nanoengine.distributed.group import SINGLE, TPGroup
-from nanoengine.layers.activation import silu_and_mul
+from nanoengine.layers import activation
 from nanoengine.layers.attention import Attention
 from nanoengine.layers.embed_head import ParallelLMHead, VocabParallelEmbedding
 from nanoengine.layers.layernorm import RMSNorm
@@ -68,7 +68,7 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, hidden] -> [n, hidden]."""
-        out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(x)))
+        out: torch.Tensor = self.down_proj(activation.silu_and_mul(self.gate_up_proj(x)))
         return out
 
 
