@@ -174,7 +174,9 @@ def _scenario(
 
 
 def behaviour_difference(expected: Observation, got: Observation) -> str | None:
-    """The first difference of two runs: the earliest token of the first request, or a write."""
+    """The first difference of two runs: the pool, the earliest token of a request, or a write."""
+    if got.num_blocks != expected.num_blocks:
+        return f"the pool should have {expected.num_blocks} blocks, it has {got.num_blocks}"
     for request, tokens in expected.tokens.items():
         mine, logits = got.tokens.get(request, []), got.logits.get(request)
         for index, token in enumerate(tokens):

@@ -50,13 +50,14 @@ class Scenario:
 class Observation:
     """What was seen: tokens and logits by request, and the first wrong write into the KV memory.
 
-    logits: request -> float32 [tokens, vocab], the row that each token was chosen from.
+    num_blocks: of the KV pool. logits: request -> float32 [tokens, vocab], the row that each token was chosen from.
     """
 
     tokens: dict[str, list[int]] = field(default_factory=dict)
     logits: dict[str, np.ndarray] = field(default_factory=dict)
     wrong_write: str | None = None
     calls: int = 0
+    num_blocks: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able; arrays as base64."""
@@ -65,6 +66,7 @@ class Observation:
             "logits": {k: base64.b64encode(v.tobytes()).decode() for k, v in self.logits.items()},
             "wrong_write": self.wrong_write,
             "calls": self.calls,
+            "num_blocks": self.num_blocks,
         }
 
     @classmethod
@@ -75,7 +77,8 @@ class Observation:
             for k, v in values["logits"].items()
         }
         tokens = {str(k): [int(t) for t in v] for k, v in values["tokens"].items()}
-        return cls(tokens, logits, values["wrong_write"], int(values["calls"]))
+        calls, num_blocks = int(values["calls"]), int(values["num_blocks"])
+        return cls(tokens, logits, values["wrong_write"], calls, num_blocks)
 
 
 def _prompt(seed: int, length: int) -> list[int]:
@@ -93,6 +96,7 @@ _BASE: dict[str, Any] = {
     "enforce_eager": True,
 }
 _SHARED = _prompt(1, 9)
+_POOL_BYTES = 13 * 1024 - 1  # 12 blocks of the grading model, and not quite a thirteenth
 
 SCENARIOS = {
     scenario.name: scenario
@@ -140,6 +144,12 @@ SCENARIOS = {
             {**_BASE, "kvcache_block_size": 8, "num_kvcache_blocks": 7},
             tuple(Arrival(i // 2, _prompt(40 + i, 7 + 3 * i), 12) for i in range(4)),
         ),
+        Scenario(
+            "carved pool",
+            f"a KV pool carved from {_POOL_BYTES} bytes",
+            {**_BASE, "num_kvcache_blocks": None, "cpu_kvcache_bytes": _POOL_BYTES},
+            tuple(Arrival(0, _prompt(63 + i, 6 + 5 * i), 9) for i in range(3)),
+        ),
     )
 }
 
@@ -159,6 +169,7 @@ def run(scenario: Scenario, folder: Path) -> Observation:
                 rows.setdefault(item.seq.request_id, []).append(record.logits[row].numpy())
 
     engine = LLMEngine(folder, EngineConfig.from_kwargs(**scenario.options), on_step)
+    seen.num_blocks = engine.runner.num_kvcache_blocks
     if scenario.warm_up:
         with _unbound_caches(engine):
             engine.runner.warm_up()

@@ -70,6 +70,8 @@ def bind_kv_cache(model: nn.Module, kv_cache: torch.Tensor) -> None:
 
     kv_cache: [2, layers, blocks, block_size, kv_heads, head_dim]. The slices are views: nothing
     is copied, and all layers together use exactly the memory that was counted.
+
+    Raises ValueError when the model has another number of Attention modules than the cache layers.
     """
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     if len(layers) != kv_cache.shape[1]:
