@@ -14,6 +14,7 @@ from torch import nn
 
 from nanoengine.distributed.group import SINGLE, TPGroup
 from nanoengine.errors import ConfigError
+from nanoengine.kernels.binding import KernelLayer
 
 
 class TensorSource(Protocol):
@@ -45,11 +46,14 @@ def shard_slice(size: int, rank: int, ranks: int, what: str = "size") -> slice:
     return slice(rank * part, (rank + 1) * part)
 
 
-class ColumnParallelLinear(nn.Module):
+class ColumnParallelLinear(KernelLayer):
     """y = x W^T + b for one or more stacked projections, each cut along its output axis.
 
     x: [n, in_features]; y: [n, sum(out_sizes) / ranks], this rank's part of each projection.
+    may_split: whoever reads y sums float32 parts [parts, n, ...] that a kernel may leave.
     """
+
+    may_split = False
 
     def __init__(
         self, in_features: int, out_sizes: Sequence[int], bias: bool, group: TPGroup = SINGLE
@@ -64,6 +68,8 @@ class ColumnParallelLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, in_features] -> [n, this rank's outputs]."""
+        if self.kernels is not None and self.bias is None:
+            return self.kernels.linear(x, self.weight, parts=self.may_split)
         return F.linear(x, self.weight, self.bias)
 
     def source_shape(self, name: str, part: int) -> list[int]:
@@ -84,6 +90,8 @@ class QKVParallelLinear(ColumnParallelLinear):
     With fewer kv heads than ranks each kv head is kept by several ranks.
     """
 
+    may_split = True
+
     def __init__(
         self,
         hidden: int,
@@ -102,17 +110,15 @@ class QKVParallelLinear(ColumnParallelLinear):
             )
         shard_slice(heads, group.rank, group.size, "num_attention_heads")
         shard_slice(kv_heads, kv_rank, kv_ranks, "num_key_value_heads")
-        super().__init__(hidden, [heads * head_dim] + [kv_heads * head_dim] * 2, bias, group)
+        q_slice = shard_slice(heads * head_dim, group.rank, group.size)
         kv_slice = shard_slice(kv_heads * head_dim, kv_rank, kv_ranks)
-        self.slices = [self.slices[0], kv_slice, kv_slice]
+        sizes = [heads * head_dim] + [kv_heads * head_dim] * 2
+        super().__init__(hidden, sizes, bias, group, [q_slice, kv_slice, kv_slice])
         self.num_heads = heads // group.size
         self.num_kv_heads = kv_heads // kv_ranks
-        self.sizes = [self.num_heads * head_dim] + [self.num_kv_heads * head_dim] * 2
-        self.weight = nn.Parameter(torch.empty(sum(self.sizes), hidden))
-        self.bias = nn.Parameter(torch.empty(sum(self.sizes))) if bias else None
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(KernelLayer):
     """y = sum over ranks of x_rank W_rank^T, plus the bias once: [n, in/ranks] -> [n, out]."""
 
     def __init__(
@@ -128,7 +134,13 @@ class RowParallelLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[n, this rank's inputs] -> [n, out_features], the same on every rank."""
+        """[n, this rank's inputs] -> [n, out_features], the same on every rank.
+
+        With kernels and one rank perhaps float32 parts [parts, n, out_features], which the
+        RMSNorm that comes next sums.
+        """
+        if self.kernels is not None and self.bias is None and self.group.size == 1:
+            return self.kernels.linear(x, self.weight, parts=True)
         # the bias is added by rank 0 alone: after the sum every rank has it exactly once
         return self.group.all_reduce(
             F.linear(x, self.weight, self.bias if self.group.rank == 0 else None)
