@@ -1,22 +1,24 @@
 """One execution of the model: from the sequences that the scheduler picked to sampled tokens."""
 
-from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from nanoengine import context as context_module
 from nanoengine.attention.base import choose_backend
 from nanoengine.config import EngineConfig
 from nanoengine.context import Context, get_context
-from nanoengine.engine import cuda_graph, inputs, kv_cache
+from nanoengine.engine import cuda_graph, inputs, kv_cache, warm_up
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens, sampling_inputs
-from nanoengine.engine.sequence import Batch, Sequence, whole_prompt
+from nanoengine.engine.sequence import Batch
+from nanoengine.engine.upload import upload
+from nanoengine.errors import ConfigError, NotEnoughMemory
+from nanoengine.kernels.binding import bind_kernels
 from nanoengine.layers import sampler
 from nanoengine.models.config import ModelConfig
 from nanoengine.models.qwen3 import Qwen3ForCausalLM
-from nanoengine.sampling_params import SamplingParams
 from nanoengine.weights import build_model, load_weights
 
 PreparedRun = tuple[torch.Tensor, torch.Tensor, Context]
@@ -42,13 +44,17 @@ class ModelRunner:
             self.max_model_len,
         )
         load_weights(self.model, folder)
+        self.kernels = self.choice.kernels
+        bind_kernels(self.model, self.kernels)
         # row -> the sequence's newest token; the next step reads it here before the host knows it
         self.last_token = torch.zeros(self.max_num_seqs, dtype=torch.int64, device=self.device)
         self.kv_cache = self._allocate_kv_cache()
         self.buckets: list[int] = []
-        if config.use_graphs(self.device):
-            self._capture_graphs()
         self._record: StepRecord | None = None
+        if self.kernels is not None:
+            self._prepare_gpu()
+        elif config.use_graphs(self.device):
+            self._capture_graphs()
 
     @property
     def num_kvcache_blocks(self) -> int:
@@ -74,33 +80,51 @@ class ModelRunner:
         lists: inputs.PrefillInputs | inputs.DecodeInputs
         if batch.is_prefill:
             lists = inputs.prepare_prefill(batch.seqs, self.block_size)
-            context = self._prefill_context(lists)
+            input_ids, positions, context = self._upload_prefill(lists)
         else:
             lists = inputs.prepare_decode(batch.seqs, self.block_size)
-            context = self._decode_context(lists)
+            input_ids, positions, context = self._upload_decode(lists)
         if self._record is not None:
             self._record.inputs, self._record.context = lists, context
-        return self._token_ids(lists.input_ids), self._int64(lists.positions), context
+        if min(lists.input_ids) < 0:
+            input_ids = self._resolve(input_ids)
+        return input_ids, positions, context
 
-    def _prefill_context(self, lists: inputs.PrefillInputs) -> Context:
-        tables = lists.block_tables
-        return Context(
+    def _upload_prefill(self, lists: inputs.PrefillInputs) -> PreparedRun:
+        arrays: list[np.ndarray] = [
+            np.array(lists.input_ids, np.int64),
+            np.array(lists.positions, np.int64),
+            np.array(lists.slot_mapping, np.int32),
+            np.array(lists.cu_seqlens_q, np.int32),
+            np.array(lists.cu_seqlens_k, np.int32),
+        ]
+        if lists.block_tables is not None:
+            arrays.append(np.array(lists.block_tables, np.int32))
+        ids, positions, slots, ends_q, ends_k, *tables = upload(arrays, self.device)
+        context = Context(
             is_prefill=True,
-            slot_mapping=self._int32(lists.slot_mapping),
-            cu_seqlens_q=self._int32(lists.cu_seqlens_q),
-            cu_seqlens_k=self._int32(lists.cu_seqlens_k),
+            slot_mapping=slots,
+            cu_seqlens_q=ends_q,
+            cu_seqlens_k=ends_k,
             max_seqlen_q=lists.max_seqlen_q,
             max_seqlen_k=lists.max_seqlen_k,
-            block_tables=None if tables is None else self._int32(tables),
+            block_tables=tables[0] if tables else None,
         )
+        return ids, positions, context
 
-    def _decode_context(self, lists: inputs.DecodeInputs) -> Context:
-        return Context(
-            is_prefill=False,
-            slot_mapping=self._int32(lists.slot_mapping),
-            context_lens=self._int32(lists.context_lens),
-            block_tables=self._int32(lists.block_tables),
+    def _upload_decode(self, lists: inputs.DecodeInputs) -> PreparedRun:
+        arrays: list[np.ndarray] = [
+            np.array(lists.input_ids, np.int64),
+            np.array(lists.positions, np.int64),
+            np.array(lists.slot_mapping, np.int32),
+            np.array(lists.context_lens, np.int32),
+            np.array(lists.block_tables, np.int32),
+        ]
+        ids, positions, slots, lengths, tables = upload(arrays, self.device)
+        context = Context(
+            is_prefill=False, slot_mapping=slots, context_lens=lengths, block_tables=tables
         )
+        return ids, positions, context
 
     def run_model(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Hidden states [n, hidden]: prefill runs eagerly, decode replays the smallest graph."""
@@ -113,37 +137,43 @@ class ModelRunner:
         if bucket is None:
             hidden: torch.Tensor = self.model(input_ids, positions)
             return hidden
-        cuda_graph.stage_inputs(self.buffers, input_ids, positions, context, bucket)
+        self._stage(input_ids, positions, context, bucket)
         self.graphs[bucket].replay()
         return self.buffers.hidden_states[: len(input_ids)]
+
+    def _stage(
+        self, input_ids: torch.Tensor, positions: torch.Tensor, context: Context, bucket: int
+    ) -> None:
+        """Fill the graph's buffers: `cuda_graph.stage_inputs`, or the one kernel that does it."""
+        if self.kernels is None:
+            cuda_graph.stage_inputs(self.buffers, input_ids, positions, context, bucket)
+            return
+        lengths, tables = context.decode_tensors()
+        b = self.buffers
+        source = (input_ids, positions, context.slot_mapping, lengths, tables)
+        target = (b.input_ids, b.positions, b.slot_mapping, b.context_lens, b.block_tables)
+        self.kernels.stage_decode(source, target, bucket)
 
     def sample(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """[b, vocab] logits -> [b] tokens, also written to the sequences' rows of last_token."""
         if self._record is not None:
             self._record.logits = logits.clone()
         wanted = sampling_inputs(batch, self.model_config.vocab_size, self.device)
-        tokens = sampler.sample(wanted.filtered(logits), wanted.temperatures, wanted.noise)
-        self.last_token[self._int64([seq.row for seq in batch.seqs])] = tokens
+        logits = wanted.filtered(logits)
+        if self.kernels is not None:
+            return self.kernels.sample(
+                logits, wanted.temperatures, wanted.noise, wanted.rows, self.last_token,
+                sampler.GREEDY_BELOW,
+            )  # fmt: skip
+        tokens = sampler.sample(logits, wanted.temperatures, wanted.noise)
+        self.last_token[wanted.rows] = tokens
         return tokens
 
-    def _token_ids(self, token_ids: list[int]) -> torch.Tensor:
-        """Token ids on the device; a placeholder -(row + 1) becomes the row's newest token."""
-        ids = self._int64(token_ids)
-        if min(token_ids) >= 0:
-            return ids
+    def _resolve(self, ids: torch.Tensor) -> torch.Tensor:
+        """A placeholder -(row + 1) becomes the row's newest token, here on the device."""
+        if self.kernels is not None:
+            return self.kernels.resolve_placeholders(ids, self.last_token)
         return torch.where(ids < 0, self.last_token[(-ids - 1).clamp(min=0)], ids)
-
-    def _int32(self, values: SequenceOf[int] | list[list[int]]) -> torch.Tensor:
-        return self._to_device(torch.tensor(values, dtype=torch.int32))
-
-    def _int64(self, values: SequenceOf[int]) -> torch.Tensor:
-        return self._to_device(torch.tensor(values, dtype=torch.int64))
-
-    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Copy without waiting: fresh pinned memory a step, since the last one may be in use."""
-        if self.device.type == "cpu":
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def _allocate_kv_cache(self) -> torch.Tensor:
         """Decide the pool's size, carve it, and bind every layer's part."""
@@ -195,17 +225,43 @@ class ModelRunner:
 
     def warm_up(self) -> None:
         """One prefill of the largest size, by sequences that own no blocks and write no cache."""
-        budget = self.config.max_num_batched_tokens
-        length = min(budget, self.max_model_len)
-        count = max(1, min(budget // length, self.max_num_seqs))
-        seqs = [
-            Sequence(f"warm-up {i}", [0] * length, SamplingParams(), length) for i in range(count)
-        ]
-        self.run(Batch([whole_prompt(seq) for seq in seqs], is_prefill=True)).tolist()
+        largest = warm_up.largest_prefill(
+            self.config.max_num_batched_tokens, self.max_model_len, self.max_num_seqs
+        )
+        self.run(largest).tolist()
+
+    def _prepare_gpu(self) -> None:
+        """Leave nothing to compile for the first request, and check what all that has taken."""
+        torch.cuda.synchronize()
+        free_before, _ = torch.cuda.mem_get_info()
+        if self.config.use_graphs(self.device):
+            self._capture_graphs()
+        warm_up.rehearse(
+            self.run,
+            self.config.max_num_batched_tokens,
+            self.max_model_len,
+            self.block_size,
+            self.num_kvcache_blocks,
+        )
+        torch.cuda.synchronize()
+        taken = free_before - torch.cuda.mem_get_info()[0]
+        if self.config.num_kvcache_blocks is None and taken > self.config.gpu_reserve_bytes:
+            raise NotEnoughMemory(
+                f"graphs and warm-up took {taken >> 20} MiB, but gpu_reserve_bytes keeps only "
+                f"{self.config.gpu_reserve_bytes >> 20} MiB free for them: raise it, or lower "
+                "graph_max_batch or max_num_batched_tokens"
+            )
 
     @torch.inference_mode()
     def _capture_graphs(self) -> None:
         config = self.config
+        if self.kernels is None and self.device.type == "cuda":
+            if config.enforce_eager is None:
+                return
+            raise ConfigError(
+                f"enforce_eager=False with attention_backend={self.choice.name!r} on a GPU: plain "
+                "torch attention waits for the device and cannot be captured; use another backend"
+            )
         self.buckets = cuda_graph.graph_buckets(
             self.max_num_seqs, config.graph_max_batch, config.graph_bucket_step
         )

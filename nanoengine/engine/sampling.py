@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from nanoengine.engine.sequence import Batch
+from nanoengine.engine.upload import upload
 from nanoengine.layers import sampler
 
 
@@ -32,17 +34,20 @@ class SampledTokens:
 class SamplingInputs:
     """What sampling needs of each row; the filters are None when no row asks for one.
 
-    banned: (rows, token ids) that must not be chosen: stops before min_tokens.
+    temperatures, noise: [b] float32; rows: [b] int64, the sequences' places in last_token.
+    filters: top_k [b] int64, top_p and min_p [b] float32.
+    banned: row and token ids, int64, that must not be chosen: stops before min_tokens.
     """
 
     temperatures: torch.Tensor
     noise: torch.Tensor
+    rows: torch.Tensor
     filters: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
-    banned: tuple[list[int], list[int]]
+    banned: tuple[torch.Tensor, torch.Tensor] | None
 
     def filtered(self, logits: torch.Tensor) -> torch.Tensor:
         """[b, vocab] logits with the tokens that must not be chosen at -inf."""
-        if self.banned[0]:
+        if self.banned is not None:
             logits = logits.clone()
             logits[self.banned] = -torch.inf
         if self.filters is None:
@@ -52,27 +57,38 @@ class SamplingInputs:
 
 def sampling_inputs(batch: Batch, vocab_size: int, device: torch.device) -> SamplingInputs:
     """Collect the rows' parameters; noise depends on a request's seed and the token's position."""
-    params = [item.seq.params for item in batch.items]
-    seeds = [item.seq.seed for item in batch.items]
-    filters = None
-    if any(p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0 for p in params):
-        filters = (
-            torch.tensor([max(p.top_k, 0) for p in params], device=device),
-            torch.tensor([p.top_p for p in params], dtype=torch.float32, device=device),
-            torch.tensor([p.min_p for p in params], dtype=torch.float32, device=device),
-        )
-    banned: tuple[list[int], list[int]] = ([], [])
+    items = batch.items
+    params = [item.seq.params for item in items]
+    filtered = any(p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0 for p in params)
+    banned = _banned(batch, vocab_size)
+    arrays: list[np.ndarray] = [
+        np.array([p.temperature for p in params], np.float32),
+        sampler.uniform_noise([item.seq.seed for item in items], [item.end for item in items]),
+        np.array([item.seq.row for item in items], np.int64),
+    ]
+    if filtered:
+        arrays.append(np.array([max(p.top_k, 0) for p in params], np.int64))
+        arrays.append(np.array([p.top_p for p in params], np.float32))
+        arrays.append(np.array([p.min_p for p in params], np.float32))
+    if banned[0]:
+        arrays += [np.array(ids, np.int64) for ids in banned]
+    temperatures, noise, rows, *more = upload(arrays, device)
+    return SamplingInputs(
+        temperatures=temperatures,
+        noise=noise,
+        rows=rows,
+        filters=(more[0], more[1], more[2]) if filtered else None,
+        banned=(more[-2], more[-1]) if banned[0] else None,
+    )
+
+
+def _banned(batch: Batch, vocab_size: int) -> tuple[list[int], list[int]]:
+    """Row and token of every stop that would come before its request's min_tokens."""
+    rows: list[int] = []
+    tokens: list[int] = []
     for row, (seq, _, end, _) in enumerate(batch.items):
         if end - seq.num_prompt_tokens < seq.params.min_tokens:
-            for token in seq.stop_token_ids:
-                if token < vocab_size:
-                    banned[0].append(row)
-                    banned[1].append(token)
-    noise = sampler.uniform_noise(seeds, [item.end for item in batch.items])
-    temperatures = [p.temperature for p in params]
-    return SamplingInputs(
-        temperatures=torch.tensor(temperatures, dtype=torch.float32, device=device),
-        noise=torch.from_numpy(noise).to(device),
-        filters=filters,
-        banned=banned,
-    )
+            stops = [token for token in seq.stop_token_ids if token < vocab_size]
+            rows += [row] * len(stops)
+            tokens += stops
+    return rows, tokens

@@ -43,6 +43,6 @@ def detect(device: torch.device) -> Capability:
         bf16=arch >= _AMPERE,
         pdl=arch >= _HOPPER,
         tma=arch >= _HOPPER,
-        shared_memory=properties.shared_memory_per_block_optin,
+        shared_memory=properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]
         sms=properties.multi_processor_count,
     )

@@ -12,6 +12,8 @@ serves the memory:
   would make the compiler's software pipeline one tile deep, whatever `num_stages` says.
 """
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
 from typing import Any, NamedTuple
 
 import torch
@@ -53,7 +55,7 @@ def _decode(
     row = (b * KVH * G + head)[:, None] * D + d
     q = tl.load(q_ptr + row, mask=(g < G)[:, None] & (d < D), other=0.0)
     m = tl.full([BLOCK_G], -1e30, tl.float32)
-    l = tl.zeros([BLOCK_G], tl.float32)
+    total = tl.zeros([BLOCK_G], tl.float32)
     acc = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
     for start in range(first, end, BN):
         tile = slots_of(blocks, start, key, BLOCK_SIZE)[:, None] * (KVH * D) + kv_head * D + d
@@ -62,14 +64,14 @@ def _decode(
         inside = live[:, None] & (d < D)
         k = tl.load(k_ptr + tile, mask=inside, other=0.0)
         v = tl.load(v_ptr + tile, mask=inside, other=0.0)
-        m, l, acc = attend_tile(q, k, v, live[None, :], m, l, acc, scale_log2, MASKED=True)
-    # a padded row has length 0: no key, l = 0, and zero comes out
-    acc = acc / tl.where(l > 0, l, 1.0)[:, None]
+        m, total, acc = attend_tile(q, k, v, live[None, :], m, total, acc, scale_log2, MASKED=True)
+    # a padded row has length 0: no key, total = 0, and zero comes out
+    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
     part = (b * KVH * G + head) * SPLITS + split
     out = acc.to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + part[:, None] * D + d, out, mask=(g < G)[:, None] & (d < D))
     if SPLITS > 1:
-        tl.store(lse_ptr + part, m + tl.log2(tl.where(l > 0, l, 1.0)), mask=g < G)
+        tl.store(lse_ptr + part, m + tl.log2(tl.where(total > 0, total, 1.0)), mask=g < G)
 
 
 @triton.jit

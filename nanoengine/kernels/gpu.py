@@ -8,7 +8,15 @@ import torch.nn.functional as F
 
 from nanoengine.context import Context
 from nanoengine.kernels import (
-    activation, decode_attention, norm, prefill_attention, products, rope, sampler, stage, store,
+    activation,
+    decode_attention,
+    norm,
+    prefill_attention,
+    products,
+    rope,
+    sampler,
+    stage,
+    store,
 )  # fmt: skip
 from nanoengine.kernels.capability import Capability
 from nanoengine.kernels.pdl import launch_options
@@ -58,11 +66,25 @@ class GpuKernels:
     ) -> products.Plan:
         if x.dtype == torch.float32 and x.is_cuda:  # exactness is asked for: leave it to torch
             return products.LIBRARY
-        return products.plan_linear(len(x), *weight.shape, parts, gated, self.device)
+        outputs, inputs = weight.shape
+        return products.plan_linear(len(x), outputs, inputs, parts, gated, self.device)
 
-    def rotate_and_store(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    def rotate_and_store(
+        self,
+        qkv: torch.Tensor,
+        gains: tuple[torch.Tensor, torch.Tensor] | None,
+        eps: float,
+        cos_sin: tuple[torch.Tensor, torch.Tensor],
+        slot_mapping: torch.Tensor,
+        caches: tuple[torch.Tensor, torch.Tensor],
+        heads: tuple[int, int, int],
+        dtype: torch.dtype,
+        fresh: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """qkv product -> (q, k, v) and a written cache; see `rope.rotate_and_store`."""
-        return rope.rotate_and_store(*args, **kwargs, options=self.options)
+        return rope.rotate_and_store(
+            qkv, gains, eps, cos_sin, slot_mapping, caches, heads, dtype, fresh, self.options
+        )
 
     def store_kvcache(
         self,
@@ -88,20 +110,28 @@ class GpuKernels:
         """Causal attention as the context says; see `AttentionBackend.attend`."""
         tables = context.block_tables
         if not context.is_prefill:
-            assert tables is not None and context.context_lens is not None
+            lengths, tables = context.decode_tensors()
             return decode_attention.decode_attention(
-                q, k_cache, v_cache, tables, context.context_lens, scale, self.device, self.options
+                q, k_cache, v_cache, tables, lengths, scale, self.device, self.options
             )
-        assert context.cu_seqlens_q is not None and context.cu_seqlens_k is not None
+        ends_q, ends_k = context.prefill_lengths()
         keys, values = (k, v) if tables is None else (k_cache, v_cache)
         return prefill_attention.prefill_attention(
-            q, keys, values, context.cu_seqlens_q, context.cu_seqlens_k, context.max_seqlen_q,
-            tables, scale, self.device, self.options,
+            q, keys, values, ends_q, ends_k, context.max_seqlen_q, tables, scale, self.device,
+            self.options,
         )  # fmt: skip
 
-    def sample(self, *args: torch.Tensor) -> torch.Tensor:
+    def sample(
+        self,
+        logits: torch.Tensor,
+        temperatures: torch.Tensor,
+        noise: torch.Tensor,
+        rows: torch.Tensor,
+        last_token: torch.Tensor,
+        cold: float,
+    ) -> torch.Tensor:
         """Logits to tokens, on the device; see `sampler.sample`."""
-        return sampler.sample(*args, options=self.options)
+        return sampler.sample(logits, temperatures, noise, rows, last_token, cold, self.options)
 
     def resolve_placeholders(
         self, token_ids: torch.Tensor, last_token: torch.Tensor

@@ -6,6 +6,8 @@ then the few on the diagonal, which need a mask. Keys come from this step's fres
 where a sequence has history (a prefix hit, an earlier chunk), from the paged cache.
 """
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from nanoengine.kernels.softmax import LOG2E, attend_tile, load_blocks, slots_of
 
 @triton.jit
 def _walk(
-    q, k_ptr, v_ptr, table_ptr, first, end, limit, k_stride, v_stride, m, l, acc, scale_log2,
+    q, k_ptr, v_ptr, table_ptr, first, end, limit, k_stride, v_stride, m, total, acc, scale_log2,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     PAGED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -39,8 +41,8 @@ def _walk(
         k = tl.load(k_ptr + row * k_stride + d, mask=inside, other=0.0)
         v = tl.load(v_ptr + row * v_stride + d, mask=inside, other=0.0)
         visible = (start + key)[None, :] < limit[:, None]
-        m, l, acc = attend_tile(q, k, v, visible, m, l, acc, scale_log2, MASKED=MASKED)
-    return m, l, acc
+        m, total, acc = attend_tile(q, k, v, visible, m, total, acc, scale_log2, MASKED=MASKED)
+    return m, total, acc
 
 
 @triton.jit(do_not_specialize=["table_stride", "query_blocks"])
@@ -75,17 +77,17 @@ def _prefill(
     full = (first_query + 1 + num_k - num_q) // BN * BN  # every query of the block sees these keys
     end = tl.minimum(first_query + BM + num_k - num_q, num_k)
     m = tl.full([BM], -1e30, tl.float32)
-    l = tl.zeros([BM], tl.float32)
+    total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, BLOCK_D], tl.float32)
-    m, l, acc = _walk(
-        q, k_ptr, v_ptr, table_ptr, 0, full, limit, k_stride, v_stride, m, l, acc, scale_log2,
+    m, total, acc = _walk(
+        q, k_ptr, v_ptr, table_ptr, 0, full, limit, k_stride, v_stride, m, total, acc, scale_log2,
         D, BLOCK_D, BN, BLOCK_SIZE, PAGED, MASKED=False,
     )  # fmt: skip
-    m, l, acc = _walk(
-        q, k_ptr, v_ptr, table_ptr, full, end, limit, k_stride, v_stride, m, l, acc, scale_log2,
+    m, total, acc = _walk(
+        q, k_ptr, v_ptr, table_ptr, full, end, limit, k_stride, v_stride, m, total, acc, scale_log2,
         D, BLOCK_D, BN, BLOCK_SIZE, PAGED, MASKED=True,
     )  # fmt: skip
-    tl.store(out_ptr + row, (acc / l[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(out_ptr + row, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 def prefill_attention(

@@ -5,11 +5,13 @@ library's tiles are made for large matrices: o_proj of Qwen3-0.6B has 1024 outpu
 for 132 multiprocessors, and takes 5.9 microseconds where its bytes need 1.0. The remedies:
 
 - one row: no matrix unit at all, a dot product for each output;
-- up to 32 rows: the weight tile, loaded before x exists (`pdl.py`), is the tall side of the product;
+- up to 32 rows: the weight tile is loaded before x exists (`pdl.py`), and is the tall operand;
 - o_proj and down_proj at any decode size: the inner axis is split over programs as well. Each
   writes a float32 part, and the kernel that reads the result anyway (`norm.py`, `rope.py`) sums
   them: no extra launch, and always in the same order.
 """
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from typing import Any, NamedTuple
 
@@ -43,7 +45,9 @@ def _gemv(
     k = tl.arange(0, BLOCK_K)
     start_next(PDL)
     row = _weight_rows(column, N, GATED).to(tl.int64)[:, None]
-    w = tl.load(w_ptr + row * K + k[None, :], mask=(column < N)[:, None] & (k < K)[None, :], other=0.0)
+    w = tl.load(
+        w_ptr + row * K + k[None, :], mask=(column < N)[:, None] & (k < K)[None, :], other=0.0
+    )
     wait(PDL)
     x = tl.load(x_ptr + k, mask=k < K, other=0.0).to(tl.float32)
     y = tl.sum(w.to(tl.float32) * x[None, :], 1)
@@ -66,9 +70,13 @@ def _skinny(
     m, k = tl.arange(0, BM), part * BLOCK_K + tl.arange(0, BLOCK_K)
     start_next(PDL)
     row = _weight_rows(column, N, GATED).to(tl.int64)[:, None]
-    w = tl.load(w_ptr + row * K + k[None, :], mask=(column < N)[:, None] & (k < K)[None, :], other=0.0)
+    w = tl.load(
+        w_ptr + row * K + k[None, :], mask=(column < N)[:, None] & (k < K)[None, :], other=0.0
+    )
     wait(PDL)
-    x = tl.load(x_ptr + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
+    x = tl.load(
+        x_ptr + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0
+    )
     y = tl.trans(tl.dot(w, tl.trans(x), input_precision="ieee"))
     if GATED:
         gate, up = tl.split(tl.reshape(y, (BM, BN // 2, 2)))

@@ -6,6 +6,8 @@ it inside the attention kernel saves another launch a layer (0.7 microseconds), 
 kernels one hard one.
 """
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
 from typing import Any
 
 import torch

@@ -6,6 +6,8 @@ every logit and taking the largest draws from the same distribution, but makes 1
 numbers a row where this needs one: 62 against 25 microseconds for 256 rows on an H200.
 """
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
 from typing import Any
 
 import torch
@@ -13,7 +15,6 @@ import triton
 import triton.language as tl
 
 from nanoengine.kernels.pdl import start_next, wait
-from nanoengine.layers.sampler import GREEDY_BELOW
 
 _BLOCK = 4096
 
@@ -85,24 +86,26 @@ def sample(
     noise: torch.Tensor,
     rows: torch.Tensor,
     last_token: torch.Tensor,
-    out: torch.Tensor,
+    cold: float,
     options: dict[str, Any],
 ) -> torch.Tensor:
-    """One token a row into out, [b] int64, and into last_token[rows[i]]; rows[i] = -1: nowhere.
+    """One token a row, [b] int64, also written to last_token[rows[i]]; rows[i] = -1: nowhere.
 
     logits: [b, vocab], any float dtype, rows may be longer apart than they are long;
-    temperatures, noise: [b] float32; rows: [b] int64; last_token: [table] int64.
+    temperatures, noise: [b] float32; rows: [b] int64; last_token: [table] int64; temperatures
+    below `cold` are greedy.
     """
     batch, vocab = logits.shape
     blocks = triton.cdiv(vocab, _BLOCK)
     largest = torch.empty(batch, blocks, dtype=torch.float32, device=logits.device)
     sums, stride = torch.empty_like(largest), logits.stride(0)
+    out = torch.empty(batch, dtype=torch.int64, device=logits.device)
     _block_weights[(batch, blocks)](
         logits, largest, sums, temperatures, vocab, stride, blocks,
-        BLOCK=_BLOCK, COLD=GREEDY_BELOW, num_warps=4, **options,
+        BLOCK=_BLOCK, COLD=cold, num_warps=4, **options,
     )  # fmt: skip
     _pick_token[(batch,)](
         logits, largest, sums, temperatures, noise, rows, out, last_token, vocab, stride, blocks,
-        BLOCK=_BLOCK, BLOCKS=triton.next_power_of_2(blocks), COLD=GREEDY_BELOW, num_warps=4, **options,
+        BLOCK=_BLOCK, BLOCKS=triton.next_power_of_2(blocks), COLD=cold, num_warps=4, **options,
     )  # fmt: skip
     return out

@@ -1,9 +1,12 @@
 """What both attention kernels share: one step of the running softmax, and where a tile lies.
 
 The running softmax (FlashAttention, arXiv 2205.14135; Milakov and Gimelshein, arXiv 1805.02867)
-keeps, for each query, the largest score so far `m`, the sum `l` of 2^(score - m), and the weighted
-sum of values `acc`. A new tile of keys may raise m; then l and acc are scaled down to it.
+keeps, for each query, the largest score so far `m`, the sum `total` of 2^(score - m), and the
+weighted sum of values `acc`. A new tile of keys may raise m; then total and acc are scaled down
+to it.
 """
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 import triton
 import triton.language as tl
@@ -12,7 +15,7 @@ LOG2E = 1.4426950408889634  # scores are kept in base 2: exp2 is one instruction
 
 
 @triton.jit
-def attend_tile(q, k, v, visible, m, l, acc, scale_log2, MASKED: tl.constexpr):
+def attend_tile(q, k, v, visible, m, total, acc, scale_log2, MASKED: tl.constexpr):
     """Take in one tile of keys k and values v, [keys, dim]; visible: [queries or 1, keys]."""
     # "ieee": float32 operands must not be rounded to tf32; other dtypes do not care
     score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
@@ -21,9 +24,9 @@ def attend_tile(q, k, v, visible, m, l, acc, scale_log2, MASKED: tl.constexpr):
     new_m = tl.maximum(m, tl.max(score, 1))
     shrink = tl.exp2(m - new_m)
     weight = tl.exp2(score - new_m[:, None])
-    l = l * shrink + tl.sum(weight, 1)
+    total = total * shrink + tl.sum(weight, 1)
     acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
-    return new_m, l, acc
+    return new_m, total, acc
 
 
 @triton.jit

@@ -1,5 +1,7 @@
 """Write K and V into their slots. Reference: `attention.reference.store_kvcache`."""
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
 import torch
 import triton
 import triton.language as tl

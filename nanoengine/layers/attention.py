@@ -25,5 +25,10 @@ class Attention(nn.Module):
         context = context_module.get_context()
         if self.k_cache.numel():
             self.backend.store_kvcache(k, v, self.k_cache, self.v_cache, context.slot_mapping)
+        return self.attend(q, k, v)
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The same for K and V that are in the cache already, written by a fused kernel."""
+        context = context_module.get_context()
         out = self.backend.attend(q, k, v, self.k_cache, self.v_cache, context, self.scale)
         return out.flatten(1)

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from nanoengine.distributed.group import SINGLE, TPGroup
+from nanoengine.kernels.binding import KernelLayer
 from nanoengine.layers.linear import TensorSource
 
 
-class VocabParallelEmbedding(nn.Module):
+class VocabParallelEmbedding(KernelLayer):
     """Rows [first, last) of the embedding table live on this rank."""
 
     def __init__(self, vocab_size: int, hidden: int, group: TPGroup = SINGLE) -> None:
@@ -47,5 +48,6 @@ class ParallelLMHead(VocabParallelEmbedding):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """[n, hidden] -> [n, vocab_size] of the model's dtype; ranks' columns joined."""
-        logits = self.group.gather_last(F.linear(hidden_states, self.weight))
+        linear = F.linear if self.kernels is None else self.kernels.linear
+        logits = self.group.gather_last(linear(hidden_states, self.weight))
         return logits[:, : self.vocab_size]

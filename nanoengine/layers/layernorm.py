@@ -4,10 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from nanoengine.kernels.binding import KernelLayer
 from nanoengine.layers.linear import TensorSource
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(KernelLayer):
     """y = x / sqrt(mean(x^2) + eps) * weight over the last axis; inputs are never changed."""
 
     def __init__(self, size: int, eps: float) -> None:
@@ -17,6 +18,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., size] -> [..., size], computed in float32."""
+        if self.kernels is not None:
+            return self.kernels.rms_norm(x, self.weight, self.eps)
         if x.dtype == torch.float32:
             return F.rms_norm(x, (self.size,), self.weight, self.eps)
         return F.rms_norm(x.float(), (self.size,), None, self.eps).to(x.dtype) * self.weight
@@ -24,7 +27,12 @@ class RMSNorm(nn.Module):
     def add_norm(
         self, x: torch.Tensor, residual: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(x, residual) -> (norm(x + residual), x + residual)."""
+        """(x, residual) -> (norm(x + residual), x + residual).
+
+        With kernels x may also be the float32 parts of a product, [parts, n, size].
+        """
+        if self.kernels is not None:
+            return self.kernels.add_rms_norm(x, residual, self.weight, self.eps)
         total = x + residual
         return self(total), total
 

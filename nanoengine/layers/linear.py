@@ -14,6 +14,7 @@ from torch import nn
 
 from nanoengine.distributed.group import SINGLE, TPGroup
 from nanoengine.errors import ConfigError
+from nanoengine.kernels.binding import KernelLayer
 
 
 class TensorSource(Protocol):
@@ -45,12 +46,15 @@ def shard_slice(size: int, rank: int, ranks: int, what: str = "size") -> slice:
     return slice(rank * part, (rank + 1) * part)
 
 
-class ColumnParallelLinear(nn.Module):
+class ColumnParallelLinear(KernelLayer):
     """y = x W^T + b for one or more stacked projections, each cut along its output axis.
 
     x: [n, in_features]; y: [n, sum(out_sizes) / ranks], this rank's part of each projection.
     slices: the outputs of each projection that this rank keeps; None: its even share.
+    may_split: whoever reads y sums float32 parts [parts, n, ...] that a kernel may leave.
     """
+
+    may_split = False
 
     def __init__(
         self,
@@ -72,6 +76,8 @@ class ColumnParallelLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, in_features] -> [n, this rank's outputs]."""
+        if self.kernels is not None and self.bias is None:
+            return self.kernels.linear(x, self.weight, parts=self.may_split)
         return F.linear(x, self.weight, self.bias)
 
     def source_shape(self, name: str, part: int) -> list[int]:
@@ -91,6 +97,8 @@ class QKVParallelLinear(ColumnParallelLinear):
 
     With fewer kv heads than ranks each kv head is kept by several ranks.
     """
+
+    may_split = True
 
     def __init__(
         self,
@@ -118,7 +126,7 @@ class QKVParallelLinear(ColumnParallelLinear):
         self.num_kv_heads = kv_heads // kv_ranks
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(KernelLayer):
     """y = sum over ranks of x_rank W_rank^T, plus the bias once: [n, in/ranks] -> [n, out]."""
 
     def __init__(
@@ -134,7 +142,13 @@ class RowParallelLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[n, this rank's inputs] -> [n, out_features], the same on every rank."""
+        """[n, this rank's inputs] -> [n, out_features], the same on every rank.
+
+        With kernels and one rank perhaps float32 parts [parts, n, out_features], which the
+        RMSNorm that comes next sums.
+        """
+        if self.kernels is not None and self.bias is None and self.group.size == 1:
+            return self.kernels.linear(x, self.weight, parts=True)
         # the bias is added by rank 0 alone: after the sum every rank has it exactly once
         return self.group.all_reduce(
             F.linear(x, self.weight, self.bias if self.group.rank == 0 else None)

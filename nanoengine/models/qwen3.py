@@ -8,6 +8,7 @@ from torch import nn
 from nanoengine.attention.base import AttentionBackend
 from nanoengine.context import get_context
 from nanoengine.distributed.group import SINGLE, TPGroup
+from nanoengine.kernels.binding import KernelLayer
 from nanoengine.layers import activation
 from nanoengine.layers.attention import Attention
 from nanoengine.layers.embed_head import ParallelLMHead, VocabParallelEmbedding
@@ -19,13 +20,13 @@ from nanoengine.models.config import ModelConfig
 CosSin = tuple[torch.Tensor, torch.Tensor]
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(KernelLayer):
     """Project to q, k, v; normalise heads (Qwen3 only); rotate; attend; project back."""
 
     def __init__(self, config: ModelConfig, backend: AttentionBackend, group: TPGroup) -> None:
         super().__init__()
         head_dim = config.head_dim
-        self.head_dim = head_dim
+        self.head_dim, self.eps = head_dim, config.rms_norm_eps
         self.qkv_proj = QKVParallelLinear(
             config.hidden_size,
             config.num_attention_heads,
@@ -43,6 +44,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, cos_sin: CosSin) -> torch.Tensor:
         """[n, hidden] -> [n, hidden]."""
+        if self.kernels is not None:
+            return self._fused(x, cos_sin)
         heads = self.qkv_proj(x).view(len(x), -1, self.head_dim)  # [n, heads + 2 kv_heads, dim]
         num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
         qk, v = heads.split_with_sizes([num_heads + num_kv_heads, num_kv_heads], 1)
@@ -54,8 +57,29 @@ class SelfAttention(nn.Module):
         out: torch.Tensor = self.o_proj(self.attn(q, k, v))
         return out
 
+    def _fused(self, x: torch.Tensor, cos_sin: CosSin) -> torch.Tensor:
+        """The same with one kernel for all that lies between the product and attention."""
+        assert self.kernels is not None
+        context, qkv_proj, attn = get_context(), self.qkv_proj, self.attn
+        gains = None
+        if self.q_norm is not None and self.k_norm is not None:
+            gains = self.q_norm.weight, self.k_norm.weight
+        q, k, v = self.kernels.rotate_and_store(
+            qkv_proj(x),
+            gains,
+            self.eps,
+            cos_sin,
+            context.slot_mapping,
+            (attn.k_cache, attn.v_cache),
+            (qkv_proj.num_heads, qkv_proj.num_kv_heads, self.head_dim),
+            dtype=x.dtype,
+            fresh=context.is_prefill and context.block_tables is None,
+        )
+        out: torch.Tensor = self.o_proj(attn.attend(q, k, v))
+        return out
 
-class MLP(nn.Module):
+
+class MLP(KernelLayer):
     """Gate and up projections in one product, SwiGLU, and the projection down."""
 
     def __init__(self, config: ModelConfig, group: TPGroup) -> None:
@@ -68,7 +92,13 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, hidden] -> [n, hidden]."""
-        out: torch.Tensor = self.down_proj(activation.silu_and_mul(self.gate_up_proj(x)))
+        if self.kernels is None:
+            inner = activation.silu_and_mul(self.gate_up_proj(x))
+        elif self.gate_up_proj.bias is None:
+            inner = self.kernels.linear_silu(x, self.gate_up_proj.weight)
+        else:
+            inner = self.kernels.silu_and_mul(self.gate_up_proj(x))
+        out: torch.Tensor = self.down_proj(inner)
         return out
 
 

@@ -1,4 +1,4 @@
-"""Kernels run in Triton's interpreter, in float32, where there is no GPU; on one, in bfloat16 too."""
+"""Kernels in Triton's interpreter, in float32, where there is no GPU; on one in bfloat16 too."""
 
 import os
 from dataclasses import dataclass
