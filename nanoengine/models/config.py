@@ -89,6 +89,8 @@ def read_model_config(folder: Path) -> ModelConfig:
             f"num_key_value_heads={kv_heads}"
         )
     head_dim = fields.get("head_dim") or sizes["hidden_size"] // heads
+    if head_dim % 2:
+        raise ModelError(f"{path}: head_dim={head_dim} is odd: rotary embedding turns pairs")
     attention_bias = bool(fields.get("attention_bias", False))
     theta, scaling = _rope(fields, path)
     return ModelConfig(
@@ -150,8 +152,12 @@ def _refuse(fields: dict[str, Any], path: Path) -> None:
 
 def _rope(fields: dict[str, Any], path: Path) -> tuple[float, Llama3Scaling | None]:
     """Rotary base and scaling, from `rope_parameters` (transformers 5) or the two older fields."""
-    rope = dict(fields.get("rope_scaling") or {})
-    rope.update(fields.get("rope_parameters") or {})
+    rope: dict[str, Any] = {}
+    for name in ("rope_scaling", "rope_parameters"):
+        value = fields.get(name) or {}
+        if not isinstance(value, dict):
+            raise ModelError(f"{path}: {name}={value!r} is not an object")
+        rope.update(value)
     theta = _number({**fields, **rope}, "rope_theta", 10000.0, path)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     partial = rope.get("partial_rotary_factor") or fields.get("partial_rotary_factor") or 1.0

@@ -45,8 +45,6 @@ _LLAMA: dict[str, Any] = {
     "num_attention_heads": 32,
     "max_position_embeddings": 2048,
     "eos_token_id": 2,
-    # transformers' Llama has no sliding window: the two fields mean nothing there
-    "use_sliding_window": False,
 }
 
 FAMILIES: dict[str, Family] = {
