@@ -54,7 +54,8 @@ def solution_source(exercise: Exercise) -> str:
 @cache
 def _parsed(module: str, changed: int) -> tuple[list[str], ast.Module]:
     spec = find_spec(module)
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     text = Path(spec.origin).read_text(encoding="utf-8")
     return text.splitlines(), ast.parse(text)
 
