@@ -166,7 +166,9 @@ def _load(exercise: Exercise, source: str, guard: FunctionType) -> Callable[...,
 @contextlib.contextmanager
 def _guarded(exercise: Exercise) -> Iterator[FunctionType]:
     """While student code runs, every way to the library's function leads to LibraryCalled."""
-    original = inspect.unwrap(getattr(exercise.place().function, "__func__", exercise.place().function))
+    original = inspect.unwrap(
+        getattr(exercise.place().function, "__func__", exercise.place().function)
+    )
 
     def guard(*args: Any, **options: Any) -> Any:
         from nanoengine.course.errors import LibraryCalled

@@ -12,6 +12,7 @@ from nanoengine.course.errors import CourseError
 from nanoengine.course.registry import Case, Exercise
 from nanoengine.course.result import Check, Grade, shorten
 from nanoengine.course.scenarios import SCENARIOS, Observation, run
+from nanoengine.course.values import Difference, without_arrays
 from nanoengine.course.words import in_words
 
 _TOLERANCE = 1e-3  # logits spread over several units; float32 sums in another order differ by 1e-5
@@ -28,7 +29,9 @@ class Verdict(NamedTuple):
     detail: dict[str, Any] | None = None
 
 
-def judge(exercise: Exercise, source: str, seen: dict[str, Any], output: str, folder: Path) -> Grade:
+def judge(
+    exercise: Exercise, source: str, seen: dict[str, Any], output: str, folder: Path
+) -> Grade:
     """The grade of an answer whose observation is `seen` (see `child.observe`)."""
     if "load" in seen:
         return failed(exercise, in_words(exercise, source, seen["load"], "loading it"), output)
@@ -37,10 +40,13 @@ def judge(exercise: Exercise, source: str, seen: dict[str, Any], output: str, fo
     verdicts += _behaviour(exercise, source, seen["scenarios"], folder)
     checks = _checks(verdicts)
     wrong = next((v for v in verdicts if v.ok is False), None)
+    differs = next((v for v in verdicts if v.remark), None)
     if wrong is not None:
+        if wrong.detail is None and differs is not None:  # seen in the engine: this may be why
+            wrong = wrong._replace(text=f"{differs.text} {wrong.text}")
         message = shorten(f"{wrong.text} See {exercise.where}.")
         return Grade(exercise.id, "fail", 0, message, checks, output, wrong.detail)
-    remark = next((f" It differs from the contract: {v.text}" for v in verdicts if v.remark), "")
+    remark = f" It differs from the contract: {differs.text}" if differs else ""
     left = [f"{v.check} ({v.text})" for v in verdicts if v.ok is None]
     if left:
         message = f"passes all that this machine can run; not run: {'; '.join(left)}.{remark}"
@@ -90,19 +96,21 @@ def expected_results(exercise: Exercise) -> list[Any]:
     return [exercise.observe(function, exercise.arguments(c.args)) for c in exercise.cases()]
 
 
-def _case(
-    exercise: Exercise, source: str, case: Case, wanted: Any, got: dict[str, Any]
-) -> Verdict:
+def _case(exercise: Exercise, source: str, case: Case, wanted: Any, got: dict[str, Any]) -> Verdict:
     if "error" in got:
         return Verdict(case.check, False, in_words(exercise, source, got["error"], case.situation))
     if "mutated" in got:
         text = f"{case.situation}: your function changed its {got['mutated']}: work on a copy."
         return Verdict(case.check, False, text)
-    difference = exercise.compare(case, wanted, got["value"])
+    given, array = without_arrays(got["value"])
+    difference = exercise.compare(case, without_arrays(wanted)[0], given)
+    if difference is None and array:
+        text = f"the contract says list, you gave a {array}: add .tolist()"
+        difference = Difference(text, binding=False)
     if difference is None:
         return Verdict(case.check, True)
     text = sentence(f"{case.situation}: {difference.text}")
-    detail = {"args": list(case.args), "expected": wanted, "got": got["value"]}
+    detail = {"args": list(case.args), "expected": wanted, "got": given}
     return Verdict(case.check, not difference.binding, text, not difference.binding, detail)
 
 
@@ -142,9 +150,13 @@ def expected_behaviour(name: str, folder: Path) -> Observation:
         best = torch.topk(dense, 2).values
         difference = np.abs(dense.numpy() - seen.logits[request]).max()
         if dense.argmax(-1).tolist() != tokens or difference > _TOLERANCE or seen.wrong_write:
-            raise CourseError(f"scenario {name!r}, {request}: the library differs from a dense forward")
+            raise CourseError(
+                f"scenario {name!r}, {request}: the library differs from a dense forward"
+            )
         if float((best[:, 0] - best[:, 1]).min()) < _CLEAR:
-            raise CourseError(f"scenario {name!r}, {request}: no clear best token; change its prompt")
+            raise CourseError(
+                f"scenario {name!r}, {request}: no clear best token; change its prompt"
+            )
     return seen
 
 
@@ -193,5 +205,3 @@ def behaviour_difference(expected: Observation, got: Observation) -> str | None:
         if len(mine) != len(tokens):
             return f"{request} should get {len(tokens)} tokens, it got {len(mine)}"
     return got.wrong_write
-
-

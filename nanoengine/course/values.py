@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nanoengine.course.registry import Case
 
 TYPE = "type of the value"  # key of the dict that stands for anything that is not plain
+ITEMS = "items of the array"  # and of an array's content
 _MAX_ITEMS = 100_000
 _MAX_SHOWN = 60  # characters of a value in a message
 
@@ -33,8 +34,9 @@ class MutatedArgument(Exception):
 def plain(value: Any, depth: int = 6) -> Any:
     """`value` as None, bool, int, float, str, lists of such; anything else becomes {TYPE: name}.
 
-    Integer-like values (numpy's, zero-dimensional tensors) become int; tuples, ranges, arrays and
-    tensors become lists, dataclasses and simple objects a dict of their fields with their TYPE.
+    Integer-like values (numpy's, zero-dimensional tensors) become int; tuples and ranges become
+    lists; arrays and tensors {TYPE: name, ITEMS: list}; dataclasses and simple objects a dict of
+    their fields with their TYPE.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -42,7 +44,8 @@ def plain(value: Any, depth: int = 6) -> Any:
     if depth == 0:
         return {TYPE: name}
     if hasattr(value, "tolist") and hasattr(value, "shape"):
-        return plain(value.tolist(), depth)
+        items = plain(value.tolist(), depth)
+        return {TYPE: name, ITEMS: items} if isinstance(items, list) else items
     try:
         return operator.index(value)
     except Exception:  # not an integer, or its own __index__ is broken
@@ -94,6 +97,20 @@ def _first_change(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any] | 
     return path, old, new
 
 
+def without_arrays(value: Any) -> tuple[Any, str]:
+    """`value` with lists in the place of arrays, and the type of the first array, or ""."""
+    if isinstance(value, dict) and ITEMS in value:
+        return value[ITEMS], value[TYPE]
+    if isinstance(value, dict):
+        parts = {key: without_arrays(item) for key, item in value.items()}
+        kind = next((kind for _, kind in parts.values() if kind), "")
+        return {key: item for key, (item, _) in parts.items()}, kind
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        items = [without_arrays(item) for item in value]
+        return [item for item, _ in items], next((kind for _, kind in items if kind), "")
+    return value, ""
+
+
 def show(value: Any) -> str:
     """A value in a message: short, on one line, without addresses."""
     if isinstance(value, Mapping):
@@ -135,7 +152,5 @@ def compare_plain(case: "Case", expected: Any, got: Any) -> Difference | None:
             f"item {index} should be {show(expected[index])}, you gave {show(got[index])}"
         )
     if got is None:
-        return Difference(
-            f"expected {show(expected)}, you returned None: is a `return` missing?"
-        )
+        return Difference(f"expected {show(expected)}, you returned None: is a `return` missing?")
     return Difference(f"expected {show(expected)}, you gave {show(got)}")

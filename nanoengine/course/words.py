@@ -40,8 +40,7 @@ def in_words(exercise: Exercise, source: str, error: dict[str, Any], situation: 
         return f"{situation}: your function calls itself without end{at}."
     if not error["line"]:
         return (
-            f"{situation}: the engine could not use what you returned "
-            f"({error['type']}: {message})."
+            f"{situation}: the engine could not use what you returned ({error['type']}: {message})."
         )
     return f"{situation}: {error['type']}: {message}{at}."
 
@@ -58,9 +57,7 @@ def _missing(name: str, found: str) -> str:
 
 def _syntax(source: str, error: dict[str, Any], at: str) -> str:
     if error["text"].startswith(("%", "!")):
-        return (
-            f"notebook commands do not work inside an exercise{at}: its text is run as plain Python."
-        )
+        return f"notebook commands do not work inside an exercise{at}: its text is run as plain Python."
     return f"Python cannot read it: {error['message'].partition(' (')[0]}{at}."
 
 

@@ -1,9 +1,9 @@
 """The student's own files: answers, their last versions, and what was graded and answered.
 
-    lessons/work/01_slot_mapping.py      the answer that is graded
-    lessons/work/versions/01_slot_mapping/0007.py
-    lessons/work/student.txt             the name that questions draw their numbers from
-    lessons/work/answers.json, grades.json
+lessons/work/01_slot_mapping.py      the answer that is graded
+lessons/work/versions/01_slot_mapping/0007.py
+lessons/work/student.txt             the name that questions draw their numbers from
+lessons/work/answers.json, grades.json
 """
 
 import hashlib
@@ -137,8 +137,9 @@ class Work:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise CourseError(f"{path} is damaged ({error}): delete it, then run the cells again") \
-                from None
+            raise CourseError(
+                f"{path} is damaged ({error}): delete it, then run the cells again"
+            ) from None
         return values if isinstance(values, dict) else {}
 
     def _update(self, name: str, key: str, value: Any) -> None:

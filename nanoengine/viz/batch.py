@@ -64,9 +64,7 @@ def _panel(
         if isinstance(border, int) and border <= count:
             ax.plot([border, border], [-0.35, 3.2], color=INK, linewidth=1.6)
         if sequence + 1 < len(borders) and isinstance(border, int) and border < count:
-            draw_label(
-                ax, border + 0.1, -0.35, f"sequence {sequence}", align="left", size=FONT - 1
-            )
+            draw_label(ax, border + 0.1, -0.35, f"sequence {sequence}", align="left", size=FONT - 1)
     for row, name in enumerate(("cu_seqlens_q", "cu_seqlens_k")):
         colour = INK if right is None or right[name] == mine[name] else RED
         mark = "" if colour == INK else "  (differs)"
@@ -77,7 +75,9 @@ def _panel(
 
 
 def _alt(right: dict[str, list[Any]], given: dict[str, list[Any]] | None) -> str:
-    lengths = [b - a for a, b in zip(right["cu_seqlens_q"], right["cu_seqlens_q"][1:], strict=False)]
+    lengths = [
+        b - a for a, b in zip(right["cu_seqlens_q"], right["cu_seqlens_q"][1:], strict=False)
+    ]
     text = (
         f"Packed prefill batch of {len(lengths)} sequences with {lengths} tokens: "
         f"cu_seqlens_q {right['cu_seqlens_q']}, cu_seqlens_k {right['cu_seqlens_k']}, "

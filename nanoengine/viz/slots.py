@@ -88,9 +88,7 @@ def _grid(
     draw_label(ax, 0, -1.2, title, align="left", colour=colour)
 
 
-def _alt(
-    table: Sequence[int], start: int, slots: Sequence[int], block_size: int, got: Any
-) -> str:
+def _alt(table: Sequence[int], start: int, slots: Sequence[int], block_size: int, got: Any) -> str:
     """What the grid says, in words."""
     text = (
         f"Slot grid, block size {block_size}, block table {list(table)}: "

@@ -62,7 +62,9 @@ class Picture:
 
         buffer = io.BytesIO()
         with mpl.rc_context({"svg.hashsalt": "nanoengine", "svg.fonttype": "path"}):
-            self.figure.savefig(buffer, format=kind, facecolor=PAPER, bbox_inches="tight", **options)
+            self.figure.savefig(
+                buffer, format=kind, facecolor=PAPER, bbox_inches="tight", **options
+            )
         return buffer.getvalue()
 
     def _repr_html_(self) -> str:

@@ -1,0 +1,94 @@
+"""Graders are graded: every committed wrong answer fails with the right words, every right passes."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from course_answers import RIGHT, WRONG, Answer
+
+from nanoengine.config import EngineConfig
+from nanoengine.course import exercises, grade, stub, swap
+from nanoengine.course.result import MESSAGE_LIMIT
+from nanoengine.course.source import run_source
+from nanoengine.course.stubs import solution_source
+from nanoengine.course.tiny import save_model
+from nanoengine.engine.engine import LLMEngine
+from nanoengine.sampling_params import SamplingParams
+
+CORE_WRONG, SMALL_WRONG, RIGHT_ANSWERS, ORDINARY = 8, 3, 2, 2
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=str)
+def test_wrong_answer_fails_in_the_named_check_with_the_right_words(answer: Answer) -> None:
+    result = grade(answer.exercise, answer.text)
+    assert result.state == "fail", result
+    first = next((check.name for check in result.checks if check.ok is False), "none")
+    assert first == answer.header["check"], result
+    missing = [word for word in answer.words if word not in result.message]
+    assert not missing, f"{missing} not in: {result.message}"
+    assert len(result.message) <= MESSAGE_LIMIT
+    assert result.points == 0
+
+
+@pytest.mark.parametrize("answer", RIGHT, ids=str)
+def test_right_answer_passes_however_it_looks(answer: Answer) -> None:
+    result = grade(answer.exercise, answer.text)
+    assert result.state == "pass", result
+    assert all(check.ok for check in result.checks)
+    assert result.points == exercises[answer.exercise].points
+    remark = answer.header.get("remark")
+    assert ("differs from the contract" in result.message) == (remark is not None), result
+    assert remark is None or remark in result.message
+
+
+@pytest.mark.parametrize("exercise_id", list(exercises))
+def test_library_passes_and_stub_is_todo(exercise_id: str) -> None:
+    exercise = exercises[exercise_id]
+    assert grade(exercise_id, solution_source(exercise)).state == "pass"
+    assert grade(exercise_id, stub(exercise)).state == "todo"
+
+
+@pytest.mark.parametrize("exercise_id", list(exercises))
+def test_there_are_enough_answers(exercise_id: str) -> None:
+    wanted = CORE_WRONG if exercises[exercise_id].level == "core" else SMALL_WRONG
+    mine = [a for a in WRONG if a.exercise == exercise_id]
+    assert len(mine) >= wanted
+    assert sum(a.header["passes ordinary"] == "yes" for a in mine) >= ORDINARY
+    assert Counter(a.exercise for a in RIGHT)[exercise_id] >= RIGHT_ANSWERS
+
+
+def test_answers_are_of_known_exercises() -> None:
+    assert {a.exercise for a in [*WRONG, *RIGHT]} == set(exercises)
+
+
+def ordinary_tokens(folder: Path) -> list[list[int]]:
+    """A workload as one would write it first: three different prompts, no limits in reach."""
+    config = EngineConfig.from_kwargs(
+        device="cpu", kvcache_block_size=4, num_kvcache_blocks=64, overlap=False
+    )
+    engine = LLMEngine(folder, config)
+    engine.block_manager.free_block_ids.popitem(last=False)  # block 0: taken by somebody else
+    params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
+    ids = [
+        engine.add_request(p, params) for p in ([5, 9, 2, 30, 8], [7, 1, 4], [60, 3, 12, 11, 40])
+    ]
+    outputs = [engine.output(i) for i in ids]
+    while engine.has_unfinished:
+        engine.step()
+    return [output.token_ids for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.mark.parametrize(
+    "answer", [a for a in WRONG if a.header["passes ordinary"] == "yes"], ids=str
+)
+def test_some_wrong_answers_pass_an_ordinary_workload(answer: Answer, tiny_folder: Path) -> None:
+    """So the adversarial workload is needed, and not only nice to have."""
+    function = run_source(answer.text, str(answer))[exercises[answer.exercise].function]
+    expected = ordinary_tokens(tiny_folder)
+    with swap(answer.exercise, function):
+        assert ordinary_tokens(tiny_folder) == expected
