@@ -1,0 +1,13 @@
+# check: three layers
+# words: layer 1's k_cache should be K of layer 1|K of layer 0
+# why: the index is never counted up
+# passes ordinary: no
+from nanoengine.layers.attention import Attention
+
+
+def bind_kv_cache(model, kv_cache):
+    layers = [m for m in model.modules() if isinstance(m, Attention)]
+    if len(layers) != kv_cache.shape[1]:
+        raise ValueError(f"{len(layers)} layers, {kv_cache.shape[1]} in the cache")
+    for i, layer in enumerate(layers):
+        layer.k_cache, layer.v_cache = kv_cache[0, 0], kv_cache[1, 0]

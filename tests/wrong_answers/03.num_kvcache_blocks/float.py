@@ -1,0 +1,14 @@
+# check: an 8 GiB card
+# words: whole number 172|//
+# why: a float cannot be a tensor's size
+# passes ordinary: no
+from nanoengine.errors import NotEnoughMemory
+
+
+def num_kvcache_blocks(
+    total, used, peak, current, block_bytes, utilization, reserve=0
+):
+    budget = int(total * utilization) - used - (peak - current) - reserve
+    if budget < block_bytes:
+        raise NotEnoughMemory(f"{total} x {utilization} - {used} - ({peak} - {current}) - {reserve} < {block_bytes}")
+    return budget / block_bytes

@@ -1,0 +1,14 @@
+# check: a reserve
+# words: 393|`reserve` must stay free
+# why: graphs and sampling find no room (nano-vllm has no such term)
+# passes ordinary: yes
+from nanoengine.errors import NotEnoughMemory
+
+
+def num_kvcache_blocks(
+    total, used, peak, current, block_bytes, utilization, reserve=0
+):
+    budget = int(total * utilization) - used - (peak - current)
+    if budget < block_bytes:
+        raise NotEnoughMemory(f"{total} x {utilization} - {used} - ({peak} - {current}) - {reserve} < {block_bytes}")
+    return budget // block_bytes
