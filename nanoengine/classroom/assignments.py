@@ -41,17 +41,88 @@ class Request:
     max_tokens: int
 
 
-_ADJECTIVES = tuple(
-    "little brave shy curious kind clever hungry sleepy lonely funny lost young old gentle".split()
+_ADJECTIVES = (
+    "little",
+    "brave",
+    "shy",
+    "curious",
+    "kind",
+    "clever",
+    "hungry",
+    "sleepy",
+    "lonely",
+    "funny",
+    "lost",
+    "young",
+    "old",
+    "gentle",
 )
-_BEINGS = tuple(
-    "fox rabbit bear mouse owl cat dog duck frog turtle squirrel hedgehog horse goat sparrow "
-    "penguin elephant lion monkey bee boy girl farmer fisherman baker king queen princess "
-    "sailor teacher gardener painter robot dragon giant wizard knight tailor miller".split()
+_BEINGS = (
+    "fox",
+    "rabbit",
+    "bear",
+    "mouse",
+    "owl",
+    "cat",
+    "dog",
+    "duck",
+    "frog",
+    "turtle",
+    "squirrel",
+    "hedgehog",
+    "horse",
+    "goat",
+    "sparrow",
+    "penguin",
+    "elephant",
+    "lion",
+    "monkey",
+    "bee",
+    "boy",
+    "girl",
+    "farmer",
+    "fisherman",
+    "baker",
+    "king",
+    "queen",
+    "princess",
+    "sailor",
+    "teacher",
+    "gardener",
+    "painter",
+    "robot",
+    "dragon",
+    "giant",
+    "wizard",
+    "knight",
+    "tailor",
+    "miller",
 )
-_NAMES = tuple(
-    "Mia Tom Anna Leo Sara Ben Lily Omar Nina Max Lucy Sam Emma Jack Aisha Peter Rosa Ivan "
-    "Maya Felix Ruth Hugo Clara Daniel".split()
+_NAMES = (
+    "Mia",
+    "Tom",
+    "Anna",
+    "Leo",
+    "Sara",
+    "Ben",
+    "Lily",
+    "Omar",
+    "Nina",
+    "Max",
+    "Lucy",
+    "Sam",
+    "Emma",
+    "Jack",
+    "Aisha",
+    "Peter",
+    "Rosa",
+    "Ivan",
+    "Maya",
+    "Felix",
+    "Ruth",
+    "Hugo",
+    "Clara",
+    "Daniel",
 )
 _DEEDS = (
     "lost a red kite", "found a golden key", "wanted to bake bread", "was afraid of the dark",
@@ -122,7 +193,9 @@ def small_questions() -> list[str]:
 
 def story_requests(seed: int = 0) -> Iterator[Request]:
     """Stories without end, most as plain text and every fifth as the answer to a request."""
-    heroes = [f"{'an' if a[0] in 'aeiou' else 'a'} {a} {b}" for a, b in product(_ADJECTIVES, _BEINGS)]
+    heroes = [
+        f"{'an' if a[0] in 'aeiou' else 'a'} {a} {b}" for a, b in product(_ADJECTIVES, _BEINGS)
+    ]
     heroes += [f"a {who} named {name}" for who, name in product(("boy", "girl", "child"), _NAMES)]
     rng, number = np.random.default_rng(seed), 0
     while True:

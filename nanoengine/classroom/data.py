@@ -135,14 +135,22 @@ def encode(tokenizer: Tokenizer, documents: list[Document]) -> Encoded:
     )
 
 
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """Id of a special token; raises ValueError when the tokenizer was not made for this model."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ValueError(f"the tokenizer has no {token}: train it with classroom.data")
+    return int(found)
+
+
 class Renderer:
     """Documents as the token streams that the model sees."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         newline = tokenizer.encode("\n").ids
-        self.end = [tokenizer.token_to_id(END_OF_TEXT)]
-        self.close = [tokenizer.token_to_id(IM_END), *newline]
-        start = tokenizer.token_to_id(IM_START)
+        self.end = [token_id(tokenizer, END_OF_TEXT)]
+        self.close = [token_id(tokenizer, IM_END), *newline]
+        start = token_id(tokenizer, IM_START)
         self.open = [[start, *tokenizer.encode(role).ids, *newline] for role in ROLES]
 
     def dialogue(self, turns: list[Tokens]) -> list[int]:
@@ -190,7 +198,7 @@ def _cut(items: Any, low: int, high: int, rng: np.random.Generator) -> Iterator[
 
 def save(path: Path, training: Encoded, held_out: Encoded) -> None:
     """Write both parts as one .npz (plain arrays, nothing pickled)."""
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for prefix, encoded in (("train", training), ("heldout", held_out)):
         arrays |= {f"{prefix}_{name}": array for name, array in vars(encoded).items()}
     np.savez_compressed(path, **arrays)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .data import END_OF_TEXT, IM_END, IM_START
+from .data import END_OF_TEXT, IM_END, IM_START, token_id
 from .folder import write_manifest
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ GENERATION_DEFAULTS = {"do_sample": True, "temperature": 0.7, "top_p": 0.9}
 def config_json(model: "Qwen3ForCausalLM", bos: int, eos: int) -> dict[str, Any]:
     """The fields of config.json; both spellings of the rotary base, for old and new readers."""
     config = model.config
-    rope = config.rope_parameters  # transformers 5
+    rope = {**(config.rope_parameters or {})}  # transformers 5
     same = (
         "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
         "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act",
@@ -64,7 +64,7 @@ def write_folder(
     from safetensors.torch import save_file
 
     out.mkdir(parents=True, exist_ok=True)
-    bos, eos, end = (tokenizer.token_to_id(t) for t in (IM_START, IM_END, END_OF_TEXT))
+    bos, eos, end = (token_id(tokenizer, t) for t in (IM_START, IM_END, END_OF_TEXT))
     weights = {
         name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
         for name, tensor in model.state_dict().items()

@@ -82,7 +82,8 @@ class KneserNey:
             p = np.where(usable, higher + level.left_over[context] * p, p)
             known = np.concatenate([[False], (found & known)[:-1]])
             context = np.concatenate([[0], index[:-1]])
-        return -np.log(p)
+        nats: Floats = -np.log(p)
+        return nats
 
 
 def _level(keys: Ints, counts: Ints, vocabulary: int, contexts: int) -> _Level:

@@ -146,7 +146,24 @@ def join_paragraphs(text: str) -> str:
 _QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "—": " - ", "–": "-"})
 # Books that tell a story; lists, laws and prophecy teach a small model little.
 _BOOKS = frozenset(
-    "Gen Exod Ruth 1Sam 2Sam 1Kgs Esth Jonah Tob Matt Mark Luke John Acts Prov Eccl".split()
+    [
+        "Gen",
+        "Exod",
+        "Ruth",
+        "1Sam",
+        "2Sam",
+        "1Kgs",
+        "Esth",
+        "Jonah",
+        "Tob",
+        "Matt",
+        "Mark",
+        "Luke",
+        "John",
+        "Acts",
+        "Prov",
+        "Eccl",
+    ]
 )
 
 

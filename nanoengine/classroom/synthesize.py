@@ -119,8 +119,9 @@ def write(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    model = model.to(device).eval()
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     rng = torch.Generator(device).manual_seed(seed)
     eos, began = int(tokenizer.convert_tokens_to_ids("<|im_end|>")), time.perf_counter()
     for batch, ids in same_length_batches(requests, tokenizer, BATCH_SIZE):

@@ -70,8 +70,8 @@ class TrainConfig:
 
 
 SMOKE = TrainConfig(
-    hidden_size=64, num_hidden_layers=2, intermediate_size=128, head_dim=8, seq_len=64,
-    batch_size=8, epochs=1, warmup_steps=10, learning_rate=5e-3,
+    hidden_size=48, num_hidden_layers=1, intermediate_size=96, head_dim=8, seq_len=64,
+    batch_size=8, epochs=1, warmup_steps=4, learning_rate=1e-2,
 )  # fmt: skip
 SMOKE_VOCAB_SIZE = 320
 
@@ -143,7 +143,7 @@ def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
 def held_out_loss(model: nn.Module, rows: torch.Tensor, batch_size: int) -> float:
     """Mean loss (nats a token) over all held-out windows, without dropout."""
     model.eval()
-    losses = [float(loss_of(model, part)) * len(part) for part in rows.split(batch_size)]
+    losses = [float(loss_of(model, part)) * len(part) for part in torch.split(rows, batch_size)]
     model.train()
     return sum(losses) / len(rows)
 
@@ -176,9 +176,12 @@ def train(
     point before) and, at some points, `held_out_loss`; losses in nats a token.
     """
     renderer = Renderer(tokenizer)
-    model = build_model(config, tokenizer.get_vocab_size()).to(device)
+    model: Any = build_model(config, tokenizer.get_vocab_size())
+    model = model.to(device)
     optimizer = make_optimizer(model, config)
-    whole = [t for dialogue, pieces in held_out.documents() for t in renderer.whole(dialogue, pieces)]
+    whole = [
+        t for dialogue, pieces in held_out.documents() for t in renderer.whole(dialogue, pieces)
+    ]
     held_out_rows = windows(np.array(whole, np.uint16), config.seq_len).to(device)
     curve: list[dict[str, float]] = []
     recent: list[torch.Tensor] = []
@@ -193,7 +196,7 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, steps, config)
             loss = loss_of(model, batch)
-            loss.backward()
+            torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -209,12 +212,14 @@ def train(
                     point["held_out_loss"] = round(loss_now, 4)
                     print(json.dumps(point), flush=True)
                 curve.append(point)
-    curve.append({"step": step, "held_out_loss": held_out_loss(model, held_out_rows, config.batch_size)})
+    curve.append(
+        {"step": step, "held_out_loss": held_out_loss(model, held_out_rows, config.batch_size)}
+    )
     return model.eval(), curve
 
 
 def smoke_data() -> tuple[Encoded, Encoded, Tokenizer]:
-    """A few hundred made-up conversations, enough to see the loss fall on a CPU."""
+    """A hundred made-up conversations, enough to see the loss fall on a CPU."""
     from .smoke import made_up_documents
 
     training, held_out = split(made_up_documents())
