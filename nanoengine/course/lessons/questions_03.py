@@ -72,8 +72,14 @@ def _draw_memory(rng: random.Random) -> dict[str, Any]:
 
 def _memory(drawn: dict[str, Any]) -> Memory:
     used = drawn["others"] + drawn["context"] + drawn["current"]
-    sizes = (drawn["total"], used, drawn["peak"], drawn["current"], drawn["block"])
-    return Memory(*(size * MIB for size in sizes), 0.9)
+    return Memory(
+        total=drawn["total"] * MIB,
+        used=used * MIB,
+        peak=drawn["peak"] * MIB,
+        current=drawn["current"] * MIB,
+        block_bytes=drawn["block"] * MIB,
+        utilization=0.9,
+    )
 
 
 def _memory_text(drawn: dict[str, Any]) -> str:
