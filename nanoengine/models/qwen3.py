@@ -1,5 +1,6 @@
 """The decoder that Qwen3, Qwen2 and Llama share; ModelConfig's flags say where they differ."""
 
+import functools
 from typing import ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from nanoengine.kernels.binding import KernelLayer
 from nanoengine.layers import activation
 from nanoengine.layers.attention import Attention
 from nanoengine.layers.embed_head import ParallelLMHead, VocabParallelEmbedding
-from nanoengine.layers.layernorm import RMSNorm
+from nanoengine.layers.layernorm import RMSNorm, rms_norm
 from nanoengine.layers.linear import ColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from nanoengine.layers.rotary import RotaryEmbedding, apply_rotary
 from nanoengine.models.config import ModelConfig
@@ -49,13 +50,21 @@ class SelfAttention(KernelLayer):
         heads = self.qkv_proj(x).view(len(x), -1, self.head_dim)  # [n, heads + 2 kv_heads, dim]
         num_heads, num_kv_heads = self.qkv_proj.num_heads, self.qkv_proj.num_kv_heads
         qk, v = heads.split_with_sizes([num_heads + num_kv_heads, num_kv_heads], 1)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = qk.split_with_sizes([num_heads, num_kv_heads], 1)
-            qk = torch.cat((self.q_norm(q), self.k_norm(k)), 1)
+        if self.qk_gain is not None:
+            qk = rms_norm(qk, self.qk_gain, self.eps)
         qk = apply_rotary(qk, *cos_sin)
         q, k = qk.split_with_sizes([num_heads, num_kv_heads], 1)
         out: torch.Tensor = self.o_proj(self.attn(q, k, v))
         return out
+
+    @functools.cached_property
+    def qk_gain(self) -> torch.Tensor | None:
+        """[heads + kv_heads, head_dim]: gains of q_norm and k_norm, so that one norm does both."""
+        if self.q_norm is None or self.k_norm is None:
+            return None
+        q_gain = self.q_norm.weight.expand(self.qkv_proj.num_heads, -1)
+        k_gain = self.k_norm.weight.expand(self.qkv_proj.num_kv_heads, -1)
+        return torch.cat((q_gain, k_gain))
 
     def _fused(self, x: torch.Tensor, cos_sin: CosSin) -> torch.Tensor:
         """The same with one kernel for all that lies between the product and attention."""
