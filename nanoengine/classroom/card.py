@@ -80,7 +80,7 @@ temperature {temperature}, at most {max_tokens} tokens, seed {sample_seed}, none
 Two sources are Debian packages, fetched with `apt-get download`; elsewhere put the two files
 into CACHE by hand. The teacher writes for a given time, so its text differs from machine to
 machine, and a retrained model is another one of the same kind. `train --smoke --out MODEL`
-tries the script in seconds on a CPU, always with the same loss.
+tries the script in seconds on a CPU, with the same loss every time on the same machine.
 """
 
 _SYNTHETIC = {
