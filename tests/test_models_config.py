@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 LLAMA = {"architectures": ["LlamaForCausalLM"]}
+WINDOW = {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}
 QWEN2 = {"architectures": ["Qwen2ForCausalLM"]}
 
 
@@ -38,7 +39,7 @@ def read(tmp_path: Path, generation: dict[str, Any] | None = None, **fields: Any
     ("fields", "named"),
     [
         ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
-        ({"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}, "sliding_window=32"),
+        (WINDOW, "sliding_window=32"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type='yarn'"),
@@ -57,6 +58,7 @@ def read(tmp_path: Path, generation: dict[str, Any] | None = None, **fields: Any
         ({"num_hidden_layers": 2.0}, "num_hidden_layers=2.0"),
         ({"head_dim": -16}, "head_dim=-16"),
         ({"head_dim": 15}, "head_dim=15"),
+        ({"head_dim": "16"}, "head_dim='16'"),
         ({"eos_token_id": "</s>"}, "eos_token_id='</s>'"),
         ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel.*Qwen3ForCausalLM"),
         ({"architectures": ...}, "architectures=.*Qwen3ForCausalLM"),

@@ -88,7 +88,9 @@ def read_model_config(folder: Path) -> ModelConfig:
             f"{path}: num_attention_heads={heads} is not a multiple of "
             f"num_key_value_heads={kv_heads}"
         )
-    head_dim = fields.get("head_dim") or sizes["hidden_size"] // heads
+    if fields.get("head_dim") is None:
+        fields["head_dim"] = sizes["hidden_size"] // heads
+    head_dim = _positive(fields, "head_dim", path)
     if head_dim % 2:
         raise ModelError(f"{path}: head_dim={head_dim} is odd: rotary embedding turns pairs")
     attention_bias = bool(fields.get("attention_bias", False))
@@ -97,7 +99,7 @@ def read_model_config(folder: Path) -> ModelConfig:
         architecture=architecture,
         **sizes,
         num_key_value_heads=kv_heads,
-        head_dim=_positive({"head_dim": head_dim}, "head_dim", path),
+        head_dim=head_dim,
         rms_norm_eps=_number(fields, "rms_norm_eps", 1e-6, path),
         rope_theta=theta,
         rope_scaling=scaling,
