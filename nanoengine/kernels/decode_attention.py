@@ -116,17 +116,18 @@ class DecodePlan(NamedTuple):
 def plan_decode(batch: int, kv_heads: int, block_d: int, device: Capability) -> DecodePlan:
     """The launch shape for a batch size; a graph is captured with it, so lengths cannot matter.
 
-    Split until there are about eight programs a multiprocessor, at most 32 splits: an H200 and 8 kv
-    heads give 32 splits for one sequence, 4 for 32 sequences and 1 from 128 on.
+    Split until a few programs a multiprocessor exist, at most 32 splits: an H200 and 8 kv heads
+    give 32 splits for one sequence, 8 for 8 sequences, 4 for 32 and 1 from 128 on.
     """
     programs = batch * kv_heads
+    few = batch <= 16  # then every program runs at once, and more warps make it faster
     splits = 1
-    while splits < 32 and 2 * splits * programs <= 8 * device.sms:
+    while splits < 32 and 2 * splits * programs <= (4 if few else 8) * device.sms:
         splits *= 2
-    tile, warps = (64, 2) if batch > 16 else (128, 4)
+    tile = 64
     if block_d > 128 or device.shared_memory < 160 * 1024:
-        tile, warps = 32, 2  # K and V of a tile, twice, must fit into shared memory
-    return DecodePlan(splits, tile, warps, stages=3)
+        tile = 32  # K and V of a tile, twice, must fit into shared memory
+    return DecodePlan(splits, tile, warps=4 if few else 2, stages=3)
 
 
 def decode_attention(

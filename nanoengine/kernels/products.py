@@ -91,12 +91,12 @@ def _skinny(
         tl.store(target, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M", "span"])
 def _split_k(
-    x, w, y_ptr, M, N, K, SPAN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    x, w, y_ptr, M, N, K, span, BM: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, SWAP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Program (row tile, column tile, run of SPAN inputs); x and w are tensor descriptors.
+    """Program (row tile, column tile, run of `span` inputs); x and w are tensor descriptors.
 
     SWAP makes the weight tile the tall side of the matrix instruction, which is at least 64 high:
     with 64 rows or fewer of x nothing of it is wasted.
@@ -106,7 +106,7 @@ def _split_k(
     start_next(PDL)
     wait(PDL)
     acc = tl.zeros([BN, BM] if SWAP else [BM, BN], tl.float32)
-    for k in range(part * SPAN, tl.minimum(part * SPAN + SPAN, K), BK):
+    for k in range(part * span, tl.minimum(part * span + span, K), BK):
         a, b = x.load([row, k]), w.load([column, k])
         if SWAP:
             acc = tl.dot(b, tl.trans(a), acc, input_precision="ieee")
@@ -191,7 +191,7 @@ def linear(
     _split_k[grid](
         TensorDescriptor(x, [rows, inputs], [inputs, 1], [plan.block_m, block_k]),
         TensorDescriptor(weight, [outputs, inputs], [inputs, 1], [plan.block_n, block_k]),
-        y, rows, outputs, inputs, SPAN=triton.cdiv(span, block_k) * block_k, BM=plan.block_m,
+        y, rows, outputs, inputs, triton.cdiv(span, block_k) * block_k, BM=plan.block_m,
         BN=plan.block_n, BK=block_k, SWAP=swap, num_warps=4, num_stages=3, **options,
     )  # fmt: skip
     return y

@@ -107,7 +107,7 @@ def test_decode_attention(arena, kernels, make_paged, heads, kv_heads, dim, bloc
     lengths = [1, 0, 37, 64, 300, 129]
     batch = make_paged(arena, lengths, None, heads, kv_heads, dim, block_size)
     # the number of multiprocessors decides into how many runs a sequence is split
-    sms = split * len(lengths) * kv_heads // 8 + 1 if split > 1 else 0
+    sms = split * len(lengths) * kv_heads // 4 + 1 if split > 1 else 0
     narrow = GpuKernels(dataclasses.replace(kernels.device, sms=sms))
     got = narrow.attend(*batch.args, batch.context, batch.scale)
     arena.close(got, reference_attend((*batch.args, batch.scale), batch.context))
