@@ -34,6 +34,7 @@ class EngineConfig:
         a smaller number keeps the gaps between a running request's tokens short.
     max_model_len: prompt and output tokens of one sequence; None: what the model was made for.
     tensor_parallel_size: GPUs (or CPU processes) that share each layer.
+    worker_timeout: seconds that one of them waits for another inside a step before it is an error.
     enforce_eager: True: never use graphs. False: graphs for decode; on a CPU their strict double,
         which is slower and made for tests and lessons. None: graphs on a GPU, eager on a CPU.
     graph_max_batch, graph_bucket_step: graphs for batches 1, 2, 4, 8, then every step up to max.
@@ -57,6 +58,7 @@ class EngineConfig:
     max_prefill_tokens: int | None = None
     max_model_len: int | None = None
     tensor_parallel_size: int = 1
+    worker_timeout: float = 7.0
     enforce_eager: bool | None = None
     graph_max_batch: int = 512
     graph_bucket_step: int = 16
@@ -109,11 +111,14 @@ class EngineConfig:
                 "device='cuda', but torch sees no CUDA device: use device='cpu', or install a "
                 "CUDA build of torch"
             )
-        if self.tensor_parallel_size > 1:
-            raise ConfigError(
-                f"tensor_parallel_size={self.tensor_parallel_size} is not available in this "
-                "version: use 1"
-            )
+        if self.resolve_device().type == "cuda":
+            ranks, gpus = self.tensor_parallel_size, torch.cuda.device_count()
+            if ranks > gpus:
+                raise ConfigError(
+                    f"tensor_parallel_size={ranks}, but torch sees {gpus} GPUs: use at most {gpus}"
+                )
+        if not self.worker_timeout > 0:
+            raise ConfigError(f"worker_timeout={self.worker_timeout} is not positive: use seconds")
 
     def _check_block_size(self) -> None:
         size = self.kvcache_block_size

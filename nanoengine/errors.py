@@ -39,3 +39,18 @@ class EngineError(NanoengineError, RuntimeError):
 
 class GraphError(NanoengineError, RuntimeError):
     """A captured graph is replayed in a way a real CUDA graph could not be."""
+
+
+class WorkerError(NanoengineError, RuntimeError):
+    """A worker process of a tensor-parallel engine died, raised, or does not answer.
+
+    rank: which one. exitcode: its exit code, negative for a signal; None while unknown.
+    """
+
+    def __init__(self, message: str, rank: int, exitcode: int | None = None) -> None:
+        super().__init__(message)
+        self.rank, self.exitcode = rank, exitcode
+
+
+class CollectiveError(NanoengineError, RuntimeError):
+    """A rank waited for another one in vain: that one failed first, and why it says itself."""

@@ -95,8 +95,8 @@ class LLM:
     def close(self) -> None:
         """Abort what runs and let go of model and cache; a second call does nothing."""
         if self._engine is not None:
-            self._engine.reset()
-            self._engine = None
+            engine, self._engine = self._engine, None
+            engine.close()
 
     def __enter__(self) -> "LLM":
         return self

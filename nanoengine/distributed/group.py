@@ -1,25 +1,52 @@
-"""This process's place among the tensor-parallel ranks.
+"""This process's place among the tensor-parallel ranks, and what the ranks do together.
 
-With one rank nothing is started: no process group, no port, no shared memory.
+With one rank nothing is started: no process group, no port, no shared memory. The groups are
+torch's own, but not its global default group: two engines may live in one process.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from nanoengine.errors import CollectiveError, EngineError
+
+c10d: Any = dist  # torch's type hints do not name all of it
+START_SECONDS = 600.0  # a rank may take so long to import torch, read weights or compile kernels
+_NCCL_SECONDS = 600.0  # NCCL ends the process after it; a hung rank is found long before
+_POLL_SECONDS = 0.01
+
+
+def _nothing() -> None:
+    pass
+
 
 @dataclass(frozen=True, slots=True)
 class TPGroup:
-    """Rank and size of the tensor-parallel group that a layer's weights are cut for."""
+    """Rank and size of the tensor-parallel group that a layer's weights are cut for.
+
+    backend: torch's process group of these ranks; None: the sizes alone, as a test of shapes
+        needs them. store: the ranks' common dictionary. check: raises when a rank is known to be
+        gone; called while this one waits.
+
+    >>> TPGroup(rank=1, size=4).rank
+    1
+    """
 
     rank: int = 0
     size: int = 1
+    backend: Any = None
+    store: Any = None
+    check: Callable[[], None] = _nothing
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum `x` over the ranks, in place; with one rank, `x` itself."""
         if self.size > 1:
-            dist.all_reduce(x)
+            self._together("allreduce", [x])
         return x
 
     def gather_last(self, x: torch.Tensor) -> torch.Tensor:
@@ -27,8 +54,82 @@ class TPGroup:
         if self.size == 1:
             return x
         parts = [torch.empty_like(x) for _ in range(self.size)]
-        dist.all_gather(parts, x.contiguous())
+        self._together("allgather", [parts], [x.contiguous()])
         return torch.cat(parts, dim=-1)
+
+    def broadcast(self, x: torch.Tensor) -> torch.Tensor:
+        """Give rank 0's `x` to every rank, in place and on the device."""
+        if self.size > 1:
+            self._together("broadcast", x, 0)
+        return x
+
+    def agree(self, what: str, value: int = 0) -> int:
+        """The smallest `value` over the ranks; waits, START_SECONDS at most, for all of them.
+
+        Goes through the store, not the device: ranks may come minutes apart, as in loading
+        weights. `what` names the matter, once in a group's life.
+        """
+        if self.size == 1:
+            return value
+        if self.store is None:
+            raise EngineError("this TPGroup has no store: make it with `launch`")
+        self.store.set(f"{what}/{self.rank}", str(value))
+        keys = [f"{what}/{rank}" for rank in range(self.size)]
+        deadline = time.monotonic() + START_SECONDS
+        while not self.store.check(keys):
+            self.check()
+            if time.monotonic() > deadline:
+                raise CollectiveError(
+                    f"rank {self.rank} waited {START_SECONDS:.0f} s for the others at {what!r}"
+                )
+            time.sleep(_POLL_SECONDS)
+        return min(int(text) for text in self.store.multi_get(keys))
+
+    def abort(self) -> None:
+        """Free whoever waits in a collective for a rank that is gone (gloo frees them itself)."""
+        if hasattr(c10d, "ProcessGroupNCCL") and isinstance(self.backend, c10d.ProcessGroupNCCL):
+            self.backend.abort()
+
+    def _together(self, operation: str, *args: Any) -> None:
+        """Run one collective. Raises CollectiveError when another rank is gone or too late."""
+        if self.backend is None:
+            raise EngineError(
+                f"{operation} needs the {self.size} ranks' processes, and this TPGroup has only "
+                "their number: make it with `launch`"
+            )
+        try:
+            getattr(self.backend, operation)(*args).wait()
+        except RuntimeError as error:
+            raise CollectiveError(f"rank {self.rank} in {operation}: {error}") from error
 
 
 SINGLE = TPGroup()
+
+
+def connect(
+    store: Any,
+    rank: int,
+    size: int,
+    device: torch.device,
+    seconds: float,
+    address: str | None = None,
+    check: Callable[[], None] = _nothing,
+) -> TPGroup:
+    """Join the other ranks: NCCL between GPUs, gloo between CPU processes.
+
+    seconds: how long gloo waits for a rank in one collective. address: of the interface to use,
+    "127.0.0.1" on one host; None: the one that the host's name stands for.
+    """
+    backend: Any
+    if device.type == "cuda":
+        options = c10d.ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=_NCCL_SECONDS)
+        backend = c10d.ProcessGroupNCCL(c10d.PrefixStore("nccl", store), rank, size, options)
+    else:
+        gloo = c10d.ProcessGroupGloo
+        options = gloo._Options()
+        options._timeout = timedelta(seconds=seconds)
+        make = gloo.create_device if address else gloo.create_default_device
+        options._devices = [make(hostname=address) if address else make()]
+        backend = gloo(c10d.PrefixStore("gloo", store), rank, size, options)
+    return TPGroup(rank, size, backend, store, check)

@@ -17,6 +17,7 @@ from nanoengine.engine.request import Request, RequestOutput
 from nanoengine.engine.sampling import SampledTokens
 from nanoengine.engine.scheduler import Scheduler
 from nanoengine.engine.sequence import Batch, Sequence
+from nanoengine.engine.tensor_parallel import ParallelRunner
 from nanoengine.errors import ConfigError, EngineError, RequestError
 from nanoengine.models.config import read_model_config
 from nanoengine.sampling_params import SamplingParams
@@ -61,7 +62,8 @@ class LLMEngine:
         self.model_config = read_model_config(folder)
         self._check_lengths()
         self.tokenizer = load_tokenizer(folder)
-        self.runner = ModelRunner(config, self.model_config, folder)
+        runner = ModelRunner if config.tensor_parallel_size == 1 else ParallelRunner
+        self.runner = runner(config, self.model_config, folder)
         self.max_model_len = self.runner.max_model_len
         self.requests: dict[str, Request] = {}
         self._ids = itertools.count()
@@ -95,6 +97,12 @@ class LLMEngine:
             self.config.max_num_batched_tokens,
             self.config.max_prefill_tokens,
         )
+
+    def close(self) -> None:
+        """Abort everything, and end the workers of a tensor-parallel engine."""
+        self.reset()
+        if isinstance(self.runner, ParallelRunner):
+            self.runner.close()
 
     @property
     def has_unfinished(self) -> bool:

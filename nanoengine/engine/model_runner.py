@@ -9,6 +9,7 @@ from nanoengine import context as context_module
 from nanoengine.attention.base import choose_backend
 from nanoengine.config import EngineConfig
 from nanoengine.context import Context, get_context
+from nanoengine.distributed.group import SINGLE, TPGroup
 from nanoengine.engine import cuda_graph, inputs, kv_cache, warm_up
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens, sampling_inputs
@@ -25,10 +26,16 @@ PreparedRun = tuple[torch.Tensor, torch.Tensor, Context]
 
 
 class ModelRunner:
-    """The model, its KV cache and its graphs on one device."""
+    """The model (one rank's part of it), its KV cache and its graphs on one device."""
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig, folder: Path) -> None:
-        self.config, self.model_config = config, model_config
+    def __init__(
+        self,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        folder: Path,
+        group: TPGroup = SINGLE,
+    ) -> None:
+        self.config, self.model_config, self.group = config, model_config, group
         self.device = config.resolve_device()
         self.dtype = config.resolve_dtype(model_config.dtype, self.device)
         self.block_size = config.block_size(self.device)
@@ -42,8 +49,10 @@ class ModelRunner:
             model_config,
             self.choice.backend,
             self.max_model_len,
+            group,
         )
         load_weights(self.model, folder)
+        group.agree("weights are loaded")
         self.kernels = self.choice.kernels
         bind_kernels(self.model, self.kernels)
         # row -> the sequence's newest token; the next step reads it here before the host knows it
@@ -72,7 +81,7 @@ class ModelRunner:
         with context_module.use_context(context):  # 5: reset at the end, also after an exception
             hidden_states = self.run_model(input_ids, positions)  # 2: eager, or a graph's replay
             logits = self.model.compute_logits(hidden_states)  # 3
-            tokens = self.sample(logits, batch)  # 4: on rank 0 only
+            tokens = self.sample_on_rank_0(logits, batch)  # 4
         return SampledTokens(tokens)
 
     def prepare(self, batch: Batch) -> PreparedRun:
@@ -154,6 +163,18 @@ class ModelRunner:
         target = (b.input_ids, b.positions, b.slot_mapping, b.context_lens, b.block_tables)
         self.kernels.stage_decode(source, target, bucket)
 
+    def sample_on_rank_0(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """[b] tokens, the same on every rank; with several, rank 0's, sent from device to device.
+
+        So each rank's last_token knows them, and the next step can be launched unread.
+        """
+        if self.group.rank == 0:
+            return self.group.broadcast(self.sample(logits, batch))
+        tokens = torch.empty(len(batch.items), dtype=torch.int64, device=self.device)
+        (rows,) = upload([np.array([seq.row for seq in batch.seqs], np.int64)], self.device)
+        self.last_token[rows] = self.group.broadcast(tokens)
+        return tokens
+
     def sample(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """[b, vocab] logits -> [b] tokens, also written to the sequences' rows of last_token."""
         if self._record is not None:
@@ -185,6 +206,7 @@ class ModelRunner:
             model.num_key_value_heads,
             model.head_dim,
             itemsize,
+            self.group.size,
         )
         blocks = config.num_kvcache_blocks
         if blocks is None and self.device.type == "cpu":
@@ -193,11 +215,12 @@ class ModelRunner:
             blocks = min(fitting, self.max_num_seqs * longest)
         elif blocks is None:
             blocks = self._blocks_beside_activations(size)
+        blocks = self.group.agree("KV blocks", blocks)
         cache = kv_cache.allocate_kv_cache(
             model.num_hidden_layers,
             blocks,
             self.block_size,
-            model.num_key_value_heads,
+            max(1, model.num_key_value_heads // self.group.size),
             model.head_dim,
             self.dtype,
             self.device,

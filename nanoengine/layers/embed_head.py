@@ -12,6 +12,19 @@ from nanoengine.kernels.binding import KernelLayer
 from nanoengine.layers.linear import TensorSource
 
 
+def embed(input_ids: torch.Tensor, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    """This rank's part of the embedding: the rows of ids in [first, last), zeros for all others.
+
+    input_ids: [n] int64. weight: [rows, hidden], the table's rows from `first` on, padding
+    behind them. Gives [n, hidden]; the sum over the ranks is the whole embedding, since each id
+    lies on exactly one of them. With ids [0, 5, 9] and rows [4, 8) here, only the second is
+    looked up, as row 1.
+    """
+    mine = (input_ids >= first) & (input_ids < last)
+    local = torch.where(mine, input_ids - first, 0)  # an id of another rank must not run out of it
+    return F.embedding(local, weight) * mine[:, None]
+
+
 class VocabParallelEmbedding(KernelLayer):
     """Rows [first, last) of the embedding table live on this rank."""
 
@@ -28,9 +41,7 @@ class VocabParallelEmbedding(KernelLayer):
         """[n] int64 -> [n, hidden], the same on every rank."""
         if self.group.size == 1:
             return F.embedding(input_ids, self.weight)
-        mine = (input_ids >= self.first) & (input_ids < self.last)
-        local = torch.where(mine, input_ids - self.first, 0)
-        return self.group.all_reduce(F.embedding(local, self.weight) * mine[:, None])
+        return self.group.all_reduce(embed(input_ids, self.weight, self.first, self.last))
 
     def source_shape(self, name: str, part: int) -> list[int]:
         """Shape of the whole table on disk."""

@@ -1,0 +1,237 @@
+"""Start the worker processes, notice when one fails, and end them whatever happens."""
+
+import contextlib
+import mmap
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import wait
+from typing import IO, Any
+
+import torch
+
+from nanoengine.distributed import rpc, worker
+from nanoengine.distributed.group import START_SECONDS, TPGroup, c10d, connect
+from nanoengine.distributed.peer import GRACE_SECONDS, GUARD_EXIT, Peer, check, diagnose
+from nanoengine.errors import CollectiveError, ConfigError, EngineError, WorkerError
+
+_NAME = "nanoengine-rank-"  # of worker processes
+_END_SECONDS = 5.0  # for an orderly end
+_WATCH_SECONDS = 0.5
+
+
+class Workers:
+    """The worker processes of one engine, and the means to command them.
+
+    group: rank 0's TPGroup. Whoever holds no reference to this object any more ends the workers;
+    so do `close()`, the end of the interpreter, and an exception inside `supervise()`.
+    """
+
+    def __init__(
+        self, group: TPGroup, sender: rpc.Sender, peers: list[Peer], seconds: float
+    ) -> None:
+        self.group, self.sender, self.peers, self.seconds = group, sender, peers, seconds
+        self.failure: str | None = None  # why they have ended
+        self.done_at: float | None = None  # when rank 0 was done with its part of a step
+        self.lost = threading.Event()  # a worker has ended by itself
+        self.watcher = threading.Thread(
+            target=_watch, args=(weakref.ref(self),), name="nanoengine-worker-watch", daemon=True
+        )
+        self._end = weakref.finalize(self, _end, peers, sender, self.watcher, os.getpid())
+        self.watcher.start()
+
+    def send(self, kind: int, values: Iterable[int] = ()) -> None:
+        """Tell every worker what to do next; use inside `supervise()`."""
+        self.sender.send(kind, values)
+
+    @contextmanager
+    def supervise(self) -> Iterator[None]:
+        """Around what the ranks do together: any exception ends the workers.
+
+        After it they could no longer be in step. Raises WorkerError when a worker is the cause,
+        and EngineError when they have ended before.
+        """
+        if not self._end.alive:
+            raise EngineError(f"the workers have ended ({self.failure}): make a new LLM")
+        self.done_at = None
+        try:
+            yield
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self.done_at = time.monotonic()
+
+    def _fail(self, error: BaseException) -> None:
+        """End the workers; raise WorkerError instead of `error` where one of them is to blame."""
+        cause: BaseException | None = None
+        try:
+            if isinstance(error, CollectiveError):
+                cause = diagnose(self.peers, str(error))
+            elif isinstance(error, Exception):
+                check(self.peers)
+        except WorkerError as found:
+            cause = found
+        finally:
+            self.failure = repr(cause or error).splitlines()[0]
+            for peer in self.peers:
+                peer.process.kill()
+            self.close()
+        if cause is not None:
+            raise cause from error
+
+    def check(self) -> None:
+        """Raises WorkerError when a worker has ended: what the device computed is worth nothing."""
+        if self.lost.is_set():
+            with self.supervise():
+                raise CollectiveError("a worker has ended")
+
+    def close(self) -> None:
+        """End the workers and wait until they are gone; a second call does nothing."""
+        self.failure = self.failure or "closed"
+        self._end()
+
+    def hanging(self) -> list[Peer]:
+        """Workers that are not done although rank 0 has been for `seconds`."""
+        if self.done_at is None or time.monotonic() - self.done_at < self.seconds:
+            return []
+        return [p for p in self.peers if not p.idle and not select.select([p.bell], [], [], 0)[0]]
+
+
+def _watch(reference: "weakref.ReferenceType[Workers]") -> None:
+    """Thread: while rank 0 waits for the device, see whether a worker has ended, or hangs."""
+    while (workers := reference()) is not None and workers.failure is None:
+        with contextlib.suppress(OSError, ValueError):  # closed at this moment
+            for peer in workers.hanging():
+                peer.hangs = True
+                peer.process.kill()
+            sentinels = [peer.process.sentinel for peer in workers.peers]
+            group, lost = workers.group, workers.lost
+            del workers  # or nobody else could let go of it
+            if wait(sentinels, _WATCH_SECONDS):
+                lost.set()
+                group.abort()
+                return
+
+
+def _end(
+    peers: Sequence[Peer], sender: rpc.Sender, watcher: threading.Thread | None, owner: int
+) -> None:
+    """Ask the workers to end, then make them; afterwards nothing of them is left."""
+    if os.getpid() != owner:  # a forked copy of the process: the workers are not its own
+        return
+    sender.seconds = GRACE_SECONDS
+    with contextlib.suppress(CollectiveError, WorkerError):
+        sender.send(rpc.EXIT)
+    deadline = time.monotonic() + _END_SECONDS
+    for peer in peers:
+        peer.bell.close()  # also an end: who waits for a message sees that none will come
+    for peer in peers:
+        peer.process.join(max(0.0, deadline - time.monotonic()))
+        peer.process.kill()
+        peer.process.join()
+    if watcher not in (None, threading.current_thread()):
+        watcher.join()
+    for peer in peers:
+        peer.process.close()
+
+
+def launch(
+    size: int, target: str, args: dict[str, Any], device: torch.device, seconds: float
+) -> Workers:
+    """Start ranks 1 to size - 1 on this host, and join them as rank 0.
+
+    target: "package.module:function", called in each worker as function(group, args); gives
+    {message kind: handler}. args: what JSON can say. seconds: how long ranks wait for each other
+    inside a step before it is an error.
+
+    Raises WorkerError when a worker cannot start, ConfigError where the system has not the means.
+    """
+    if multiprocessing.current_process().name.startswith(_NAME):
+        raise SystemExit(GUARD_EXIT)  # rank 0 explains
+    if not hasattr(socket, "send_fds"):
+        raise ConfigError(
+            f"tensor_parallel_size={size} needs Linux or macOS, and this is {sys.platform}: use 1"
+        )
+    listener = socket.create_server((worker.LOOPBACK, 0))  # any free port, and bound at once
+    port = listener.getsockname()[1]
+    store = c10d.TCPStore(
+        worker.LOOPBACK,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+    peers: list[Peer] = []
+    with _segment() as segment:
+        sender = rpc.Sender(memoryview(mmap.mmap(segment.fileno(), 0)), peers, seconds)
+        try:
+            for rank in range(1, size):
+                spec = worker.WorkerSpec(
+                    rank=rank,
+                    size=size,
+                    port=port,
+                    device=device.type,
+                    seconds=seconds,
+                    threads=max(1, torch.get_num_threads() // size),
+                    target=target,
+                    args=args,
+                    setup=worker.current_setups(),
+                    follow_thread=threading.current_thread() is threading.main_thread(),
+                )
+                peers.append(_start(spec, segment.fileno()))
+            for peer in peers:
+                peer.wait_idle(START_SECONDS)
+                peer.idle = False
+            group = connect(
+                store, 0, size, device, seconds, worker.LOOPBACK, partial(check, tuple(peers))
+            )
+        except BaseException as error:
+            cause = diagnose(peers, str(error)) if isinstance(error, Exception) else None
+            for peer in peers:
+                peer.process.kill()
+            _end(peers, sender, None, os.getpid())
+            if cause is not None:
+                raise cause from error
+            raise
+    return Workers(group, sender, peers, seconds)
+
+
+def _segment() -> IO[bytes]:
+    """Memory to share, as a file that has no name: nothing can be left behind, ever."""
+    shm = "/dev/shm"
+    segment = tempfile.TemporaryFile(  # noqa: SIM115  (the caller closes it)
+        dir=shm if os.access(shm, os.W_OK) else None
+    )
+    segment.write(bytes(rpc.BUFFER_BYTES))  # takes the memory now: too little is an error here
+    segment.flush()
+    return segment
+
+
+def _start(spec: worker.WorkerSpec, descriptor: int) -> Peer:
+    """One worker process, with a socket to it and the shared segment sent through that."""
+    ours, theirs = socket.socketpair()
+    process = multiprocessing.get_context("spawn").Process(
+        target=worker.worker_main,
+        args=(theirs, spec.to_json()),
+        name=f"{_NAME}{spec.rank}",
+        daemon=True,
+    )
+    # Ctrl-C reaches the whole terminal; what it means for the workers is rank 0's decision
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+    socket.send_fds(ours, [rpc.RING], [descriptor])
+    return Peer(spec.rank, process, ours)
