@@ -14,6 +14,7 @@ from nanoengine.layers.linear import TensorSource
 from nanoengine.models.config import read_json
 
 _INDEX = "model.safetensors.index.json"
+_FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names
 _SHOWN = 8  # names listed in an error before "and N more"
 
 
@@ -64,6 +65,11 @@ def load_weights(model: nn.Module, folder: Path) -> None:
                 raise WeightsError(
                     f"{files[name].name}: {name} has shape {source.get_shape()}, but config.json "
                     f"makes it {shape}: weights and configuration are of different models"
+                )
+            if source.get_dtype() not in _FLOATS:
+                raise WeightsError(
+                    f"{files[name].name}: {name} holds {source.get_dtype()}, not one of "
+                    f"{', '.join(_FLOATS)}: give the unquantised weights of this model"
                 )
             module.load(param, cast(TensorSource, source), part)
 
