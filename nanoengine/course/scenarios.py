@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -37,13 +37,21 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One workload. situation: how a message calls it. warm_up: run that before the requests."""
+    """One workload. situation: how a message calls it. warm_up: run that before the requests.
+
+    needs: "cuda" where it cannot run without a GPU; the grade is then "partial".
+    """
 
     name: str
     situation: str
     options: dict[str, Any]
     arrivals: tuple[Arrival, ...]
     warm_up: bool = False
+    needs: Literal["", "cuda"] = ""
+
+    def missing(self) -> str | None:
+        """Why it cannot run on this machine, or None."""
+        return "no GPU" if self.needs == "cuda" and not torch.cuda.is_available() else None
 
 
 @dataclass(slots=True)
@@ -236,6 +244,8 @@ def _watched(engine: LLMEngine, run_model: Run, seen: Observation) -> Run:
             for seq, start, end, _ in batch.items
             for p in range(start, end)
         }
+        # so that a slot shows as written even when it gets the very bits it held before
+        engine.runner.kv_cache.flatten(2, 3)[:, :, list(own)] = torch.nan
         before = memory.clone()
         tokens = run_model(batch, record)
         differs = (memory != before).any(dim=-1).any(dim=-1).any(dim=0).any(dim=0)

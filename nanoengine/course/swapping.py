@@ -51,7 +51,9 @@ def _refuse_captured(exercise: Exercise) -> None:
         return
     from nanoengine.engine.model_runner import ModelRunner
 
-    if any(isinstance(thing, ModelRunner) and thing.buckets for thing in gc.get_objects()):
+    # type(), since isinstance() asks every object for its class, and some warn when asked
+    runners = [thing for thing in gc.get_objects() if issubclass(type(thing), ModelRunner)]
+    if any(runner.buckets for runner in runners):
         raise CourseError(
             f"swap({exercise.id!r}) would not reach an engine whose graphs are captured already: "
             "close that LLM, swap, then build it; or build it with enforce_eager=True"

@@ -68,13 +68,17 @@ def _random_specs(rng: random.Random, kind: str) -> list[Spec]:
 
 def _situation(args: Args) -> str:
     kind, specs, heads, kv_heads, size, *_ = args
-    names = {"fresh": "fresh prefill", "history": "prefill with history", "warm-up": "warm-up"}
+    names = {
+        "fresh": "fresh prefill",
+        "history": "prefill with history",
+        "warm-up": "warm-up, before there is a cache,",
+    }
     if kind == "decode":
         lens = [cached + new for cached, new, _ in specs]
         what = f"decode, context_lens {lens}"
     else:
         parts = [
-            f"{new} new tokens{f' after {cached} cached' if cached else ''}"
+            f"{new} new token{'s' * (new > 1)}{f' after {cached} cached' if cached else ''}"
             for cached, new, _ in specs
         ]
         what = f"{names[kind]} of {'; '.join(parts)}"

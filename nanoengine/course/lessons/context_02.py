@@ -11,10 +11,12 @@ from nanoengine.course.registry import Case
 from nanoengine.course.values import Difference, wrong_kind
 from nanoengine.errors import EngineError
 
-Use = Callable[[Context], AbstractContextManager[Context, bool | None]]
+Use = Callable[[Context], AbstractContextManager[Context]]
 Args = tuple[Any, ...]
 
 THE_ONE, ANOTHER, NONE = "the step's context", "another context", "no context"
+_NO_MANAGER = "no context manager"
+_NOT_REFUSED = "nothing was raised"
 
 
 def use_cases() -> list[Case]:
@@ -37,10 +39,23 @@ _SITUATIONS = {
 def observe_use(function: Use, args: Args) -> list[str]:
     """Run one script; what it saw, in words. The state is empty before and after."""
     _state.current = None
+
+    def use(context: Context) -> AbstractContextManager[Context]:
+        manager = function(context)
+        if not hasattr(type(manager), "__enter__"):
+            raise _NoManager(type(manager).__name__)
+        return manager
+
     try:
-        return _SCRIPTS[args[0]](function)
+        return _SCRIPTS[args[0]](use)
+    except _NoManager as error:
+        return [_NO_MANAGER, str(error)]
     finally:
         _state.current = None
+
+
+class _NoManager(Exception):
+    """`with` cannot enter what the function returned."""
 
 
 def _new() -> Context:
@@ -81,24 +96,30 @@ def _two_steps(use: Use) -> list[str]:
 def _left_by(error: type[BaseException]) -> Callable[[Use], list[str]]:
     def script(use: Use) -> list[str]:
         context = _new()
+        what = "it was swallowed"
         try:
             with use(context):
-                raise error
+                _fail(error)
         except error:
-            return ["it came out", _now(context)]
-        return ["it was swallowed", _now(context)]
+            what = "it came out"
+        return [what, _now(context)]
 
     return script
 
 
+def _fail(error: type[BaseException]) -> None:
+    raise error
+
+
 def _nesting(use: Use) -> list[str]:
+    refusal = _NOT_REFUSED
     with use(_new()):
         try:
             with use(_new()):
-                return ["nothing was raised"]
+                pass
         except Exception as error:
-            return [type(error).__name__]
-    return ["nothing was raised"]  # the block swallowed its own return
+            refusal = type(error).__name__
+    return [refusal]
 
 
 def _after_nesting(use: Use) -> list[str]:
@@ -143,6 +164,11 @@ def compare_use(case: Case, expected: Any, got: Any) -> Difference | None:
     wrong = wrong_kind(got, "a list")
     if wrong or got == expected:
         return wrong
+    if got[0] == _NO_MANAGER:
+        return Difference(
+            f"`with` cannot enter what your function gives, a {got[1]}: keep @contextmanager above "
+            "it, and a `yield` in it"
+        )
     if case.check == "nesting":
         return _nesting_difference(got[0])
     if case.check == "inside" and got[0] == THE_ONE:
@@ -156,7 +182,7 @@ def compare_use(case: Case, expected: Any, got: Any) -> Difference | None:
 
 
 def _nesting_difference(got: str) -> Difference:
-    if got == "nothing was raised":
+    if got == _NOT_REFUSED:
         return Difference(
             "EngineError should be raised, nothing was: the second step would read and write the "
             "first one's slots, or leave it without a context"

@@ -17,6 +17,8 @@ Args = tuple[Any, ...]
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 _NAMES = ("k", "v", "k_cache", "v_cache", "slot_mapping")
 _RANDOM = 30
+_FENCE = -7777.0
+_OTHER_NEGATIVE = "other negative slots"
 _BEYOND = "a slot beyond the cache"
 
 
@@ -29,8 +31,8 @@ def store_cases() -> list[Case]:
         ("a padded row", ([5, -1], 2, 4, 2, 2, False)),
         ("padded rows only", ([-1, -1], 3, 4, 1, 3, False)),
         ("a padded row before others", ([-1, 6, 3], 2, 4, 2, 4, False)),
-        ("other negative slots", ([-3, 7], 2, 4, 1, 4, False)),
-        ("no token", ([], 2, 4, 2, 5, False)),
+        (_OTHER_NEGATIVE, ([-3, 7], 2, 4, 1, 4, False)),
+        ("a padded row and slot 0", ([0, -1], 2, 4, 2, 5, False)),
         ("a slice of a wider tensor", ([14, 3, 9], 4, 4, 2, 4, True)),
         ("other block sizes", ([17, 40, 22], 3, 16, 2, 2, False)),
     ]
@@ -72,13 +74,17 @@ def store_arguments(args: Args) -> Tensors:
     k.copy_(torch.arange(1.0, len(slots) + 1).view(-1, 1, 1) + detail)
     v.copy_(-k)
     held = torch.arange(blocks * size, dtype=torch.float32).view(blocks, size, 1, 1)
-    k_cache = (1000 + held).repeat(1, 1, heads, dim)
-    v_cache = (2000 + held).repeat(1, 1, heads, dim)
+    caches = torch.full((2, blocks + 2, size, heads, dim), _FENCE)
+    k_cache, v_cache = caches[:, 1:-1]  # a fence of one block before and behind
+    k_cache.copy_(1000 + held)
+    v_cache.copy_(2000 + held)
     return k, v, k_cache, v_cache, torch.tensor(slots, dtype=torch.int32)
 
 
 def observe_store(function: Callable[..., Any], args: Tensors) -> dict[str, Any]:
-    """Both caches afterwards, [slots][kv_heads * head_dim]; which input was changed, if any."""
+    """Both caches afterwards, [slots][kv_heads * head_dim]; whether memory around them was written;
+    which input was changed, if any.
+    """
     before = [arg.clone() for arg in args]
     k, _, k_cache, v_cache, slots = args
     beyond = bool(len(slots)) and int(slots.max()) >= k_cache.shape[0] * k_cache.shape[1]
@@ -89,11 +95,15 @@ def observe_store(function: Callable[..., Any], args: Tensors) -> dict[str, Any]
             return {"raised": type(error).__name__}
         return {"raised": None}
     function(*args)
+    fence = k_cache._base  # both caches and what lies around them
+    assert fence is not None
+    broken = bool((fence[:, [0, -1]] != _FENCE).any())
     inputs = [i for i in (0, 1, 4) if not same_bits(args[i], before[i])]
     row = k.shape[1] * k.shape[2]
     return {
         "k": k_cache.reshape(-1, row).tolist(),
         "v": v_cache.reshape(-1, row).tolist(),
+        "fence": broken,
         "changed": _NAMES[inputs[0]] if inputs else None,
     }
 
@@ -106,6 +116,11 @@ def compare_store(case: Case, expected: Any, got: Any) -> Difference | None:
         return Difference("the contract says EngineError, yours raised nothing", binding=False)
     if got["changed"]:
         return Difference(f"your function changed {got['changed']}: only the caches are written")
+    if got["fence"]:
+        return Difference(
+            "your function wrote outside the caches: leave when the slot is negative, and mask "
+            "the columns that are not the token's"
+        )
     k, v, k_cache, v_cache, _ = store_arguments(case.args)
     known = _known_rows(k, v, k_cache, v_cache)
     for name, letter in (("k_cache", "k"), ("v_cache", "v")):
@@ -114,7 +129,8 @@ def compare_store(case: Case, expected: Any, got: Any) -> Difference | None:
                 return Difference(
                     f"slot {slot} of {name} should hold {_what(known, wanted, slot)}, it holds "
                     f"{_what(known, given, slot)}"
-                    + _why(case, slot, known.get(tuple(wanted), ""), known.get(tuple(given), ""))
+                    + _why(case, slot, known.get(tuple(wanted), ""), known.get(tuple(given), "")),
+                    binding=case.check != _OTHER_NEGATIVE,  # only -1 occurs in the engine
                 )
     return None
 
@@ -145,8 +161,10 @@ def _why(case: Case, slot: int, held: str, found: str) -> str:
         return ": a negative slot means nowhere, but torch counts it from the end"
     if slot not in slots and slot == 0 and any(s < 0 for s in slots):
         return ": a negative slot means nowhere, not slot 0"
+    if found.startswith(f"slot {slot}'s old") and slot == 0 and any(s < 0 for s in slots):
+        return ": a padded row must write nothing at all, not even what was there"
     if found.startswith(f"slot {slot}'s old"):
-        return ": write into the given cache itself, not into a copy of it"
+        return ": nothing was written there (a copy of the cache does not count)"
     if held[-1:] != found[-1:] and found.startswith("token"):
         return ": K and V are exchanged"
     if "old" in held:

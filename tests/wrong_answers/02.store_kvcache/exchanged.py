@@ -1,0 +1,9 @@
+# check: one token
+# words: token 0's V|K and V are exchanged
+# why: k and v exchanged
+# passes ordinary: no
+def store_kvcache(k, v, k_cache, v_cache, slot_mapping):
+    keep = slot_mapping >= 0
+    slots = slot_mapping[keep].long()
+    k_cache.flatten(0, 1)[slots] = v[keep]
+    v_cache.flatten(0, 1)[slots] = k[keep]
