@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from nanoengine.bench import BenchError
-from nanoengine.bench.metrics import latency, percentile, recorded_events, throughput
+from nanoengine.bench import BenchError, metrics
 from nanoengine.bench.peers import NanoengineSide, Side
 from nanoengine.bench.workload import Workload, same_length_workload, with_fresh_ids
 
@@ -155,18 +154,18 @@ def timed_run(side: Side, requests: Workload, temperature: float) -> float:
 
 def breakdown(side: NanoengineSide, plan: Plan) -> dict[str, float]:
     """Rates and waiting times of one more run, from the records of its steps."""
-    with recorded_events(side.llm) as events:
+    with metrics.recorded_events(side.llm) as events:
         start = time.perf_counter()
         side.run(plan.fresh(_SEED_RECORD), plan.temperature)
-    rates, waits = throughput(events), latency(events, start)
+    rates, waits = metrics.throughput(events), metrics.latency(events, start)
     milliseconds = [seconds * 1e3 for seconds in waits.time_to_first_token]
     between = [seconds * 1e3 for seconds in waits.time_per_output_token]
     return {
         **rates._asdict(),
-        "ttft_ms_median": percentile(milliseconds, 50),
-        "ttft_ms_p99": percentile(milliseconds, 99),
-        "tpot_ms_median": percentile(between, 50),
-        "tpot_ms_p99": percentile(between, 99),
+        "ttft_ms_median": metrics.percentile(milliseconds, 50),
+        "ttft_ms_p99": metrics.percentile(milliseconds, 99),
+        "tpot_ms_median": metrics.percentile(between, 50),
+        "tpot_ms_p99": metrics.percentile(between, 99),
     }
 
 

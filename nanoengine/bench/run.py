@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from nanoengine import environment
-from nanoengine.bench import BenchError, check, measure, report, shapes
+from nanoengine.bench import BenchError, check, measure, report, shapes, workload
 from nanoengine.bench.model import LONGEST, Model, load_transformers
 from nanoengine.bench.peers import PEERS, NanoengineSide, require_peer
-from nanoengine.bench.workload import make_workload
 from nanoengine.commands.options import Parser, add_engine_options, engine_options
 from nanoengine.config import EngineConfig
 from nanoengine.models.config import ModelConfig, read_model_config
@@ -155,7 +154,7 @@ def _plan(args: argparse.Namespace, model: Model, config: ModelConfig) -> measur
             f"--input and --output allow {longest} tokens a request, the model "
             f"{model.max_model_len} (max_model_len): use shorter ranges"
         )
-    workload = make_workload(
+    requests = workload.make_workload(
         seed=args.seed,
         num_requests=args.requests,
         min_len=args.input[0],
@@ -168,7 +167,7 @@ def _plan(args: argparse.Namespace, model: Model, config: ModelConfig) -> measur
     if steps is None:
         on_gpu = _name(args) == "article" and model.device.type == "cuda"
         steps = _steps(_ARTICLE_STEPS) if on_gpu else []
-    return measure.Plan(workload, config.vocab_size, args.temperature, args.repeats, steps)
+    return measure.Plan(requests, config.vocab_size, args.temperature, args.repeats, steps)
 
 
 def _name(args: argparse.Namespace) -> str:

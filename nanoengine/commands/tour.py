@@ -12,7 +12,7 @@ from nanoengine.engine.record import StepRecord
 from nanoengine.llm import LLM
 from nanoengine.sampling_params import SamplingParams
 
-PROMPT = "What should I cook for dinner?"
+PROMPT = "What is your favorite food?"
 BLOCK_SIZE = 4  # so small that the few tokens of a prompt fill several blocks
 NUM_BLOCKS = 256
 MAX_TOKENS = 40

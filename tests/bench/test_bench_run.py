@@ -140,6 +140,21 @@ def test_wrong_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "target",
+    ["workload.make_workload", "metrics.throughput", "roofline.floor_seconds"],
+)
+def test_exercise_targets_are_called_through_their_modules(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swapped(*args: Any, **kwargs: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(f"nanoengine.bench.{target}", swapped)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["bench", *SMALL])
+
+
 def test_the_defaults_are_the_article() -> None:
     args = run._parse([])
     assert run._name(args) == "article"
