@@ -101,41 +101,32 @@ def test_messages_of_all_sizes_to_slow_workers(
     room = (rpc.BUFFER_BYTES - rpc.HEADER.size) // 4
     sizes = [0, 1, room - 1, room, room + 1, 2 * room, 2 * room + 1, 1_500_000]
     workers = start(3, delay=0.02)
+    assert workers.group.rank == 0
     with workers.supervise():
         for number, size in enumerate(sizes):
             workers.send(wt.SUM, [number] * size)
         for number in range(30):  # faster than they are read
             workers.send(wt.SUM, [number])
-    workers.close()
-    sent = [[number] * size for number, size in enumerate(sizes)] + [[n] for n in range(30)]
-    expected = [" ".join(map(str, ["sum", len(v), sum(v), *v[:1]])) for v in sent]
-    for rank in (1, 2):
-        assert lines(tmp_path, rank) == expected
-
-
-def test_collectives_and_close_twice(start: Callable[..., Workers]) -> None:
-    workers = start(3)
     assert meet(workers) == 1 + 2 + 3
-    assert workers.group.rank == 0
     workers.close()
     workers.close()
     with pytest.raises(EngineError, match=r"have ended \(closed\)"):
         meet(workers)
+    sent = [[number] * size for number, size in enumerate(sizes)] + [[n] for n in range(30)]
+    expected = [" ".join(map(str, ["sum", len(v), sum(v), *v[:1]])) for v in sent]
+    for rank in (1, 2):
+        assert lines(tmp_path, rank) == [*expected, "meet 6"]
 
 
-def test_two_groups_at_once(start: Callable[..., Workers]) -> None:
-    first, second = start(2), start(2)
+def test_two_groups_at_once_one_with_a_setup(start: Callable[..., Workers], tmp_path: Path) -> None:
+    first = start(2, log=str(tmp_path / "first"))
+    with worker_setup("worker_targets:remember", text="hello"):
+        second = start(2)
     assert [meet(first), meet(second), meet(first)] == [3, 3, 3]
     first.close()
     assert meet(second) == 3
-
-
-def test_setup_runs_in_the_workers(start: Callable[..., Workers], tmp_path: Path) -> None:
-    with worker_setup("worker_targets:remember", text="hello"):
-        workers = start(2)
-    assert meet(workers) == 3
-    workers.close()
-    assert lines(tmp_path, 1) == ["meet 3 hello"]
+    second.close()
+    assert lines(tmp_path, 1) == ["meet 3 hello"] * 2
     assert wt.written_by_setup == []
 
 
@@ -151,7 +142,7 @@ def fault(workers: Workers, kind: int, *values: int) -> WorkerError:
     return caught.value
 
 
-@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_worker_that_raises(start: Callable[..., Workers], rank: int) -> None:
     error = fault(start(3), wt.RAISE, rank)
     assert error.rank == rank
@@ -160,8 +151,8 @@ def test_a_worker_that_raises(start: Callable[..., Workers], rank: int) -> None:
 
 
 def test_a_worker_that_exits(start: Callable[..., Workers]) -> None:
-    error = fault(start(3), wt.DIE, 2, 42)
-    assert (error.rank, error.exitcode) == (2, 42)
+    error = fault(start(2), wt.DIE, 1, 42)
+    assert (error.rank, error.exitcode) == (1, 42)
     assert "exit code 42" in str(error)
 
 
@@ -171,6 +162,7 @@ def test_a_worker_that_hangs(start: Callable[..., Workers]) -> None:
     assert "hangs" in str(error)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_after_the_last_collective(start: Callable[..., Workers]) -> None:
     workers = start(2, seconds=1.0)
     with workers.supervise():
@@ -193,7 +185,7 @@ def test_the_watcher_finds_a_hang_while_rank_0_waits_elsewhere(
         workers.check()
 
 
-@pytest.mark.parametrize("moment", ["idle", "busy"])
+@pytest.mark.parametrize("moment", [pytest.param("idle", marks=pytest.mark.slow), "busy"])
 def test_a_worker_that_is_killed(start: Callable[..., Workers], moment: str) -> None:
     workers = start(3)
     meet(workers)
@@ -208,6 +200,7 @@ def test_a_worker_that_is_killed(start: Callable[..., Workers], moment: str) -> 
     assert "SIGKILL" in str(error)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped(start: Callable[..., Workers]) -> None:
     workers = start(2)
     meet(workers)
@@ -215,6 +208,7 @@ def test_a_worker_that_is_stopped(start: Callable[..., Workers]) -> None:
     assert "hangs" in str(fault(workers, wt.MEET))
 
 
+@pytest.mark.slow
 def test_a_worker_that_fails_in_build(start: Callable[..., Workers]) -> None:
     workers = start(2, fail_in_build=True)
     assert "told to fail in build" in str(fault(workers, wt.MEET))
@@ -231,7 +225,9 @@ def test_an_unknown_target_is_explained(start: Callable[..., Workers], tmp_path:
         launch(2, "no_such_module:f", {}, torch.device("cpu"), SECONDS)
 
 
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [pytest.param(ValueError("mine"), marks=pytest.mark.slow), KeyboardInterrupt()]
+)
 def test_an_exception_on_rank_0_ends_the_workers(
     start: Callable[..., Workers], error: BaseException
 ) -> None:
@@ -305,7 +301,12 @@ def worker_pids(process: subprocess.Popen[str]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("ending", "code"), [("pass", 0), ("raise ValueError('end')", 1), ("os._exit(5)", 5)]
+    ("ending", "code"),
+    [
+        ("pass", 0),
+        pytest.param("raise ValueError('end')", 1, marks=pytest.mark.slow),
+        pytest.param("os._exit(5)", 5, marks=pytest.mark.slow),
+    ],
 )
 def test_the_end_of_the_program_ends_the_workers(tmp_path: Path, ending: str, code: int) -> None:
     before = traces()
@@ -319,8 +320,17 @@ def test_the_end_of_the_program_ends_the_workers(tmp_path: Path, ending: str, co
     assert traces() <= before
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("hung", [False, True])
+@pytest.mark.parametrize(
+    ("how", "hung"),
+    [
+        (signal.SIGKILL, True),
+        (signal.SIGINT, False),
+        pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_to_the_program_ends_the_workers(
     tmp_path: Path, how: signal.Signals, hung: bool
 ) -> None:
@@ -351,8 +361,8 @@ def test_without_the_main_guard_the_error_explains(tmp_path: Path) -> None:
 def test_a_program_without_a_file_needs_no_guard(tmp_path: Path) -> None:
     """As in a notebook: the main module is nothing that a worker could import again."""
     command = script(tmp_path, "workers.close(); print('closed')", guard="if True:")
-    process = run_script([sys.executable, "-"], stdin=subprocess.PIPE)
-    out, errors = process.communicate(Path(command[1]).read_text(encoding="utf-8"), timeout=60)
+    process = run_script([sys.executable, "-c", Path(command[1]).read_text(encoding="utf-8")])
+    out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "closed" in out
 

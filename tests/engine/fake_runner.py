@@ -136,7 +136,7 @@ def fake_engine(
         sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
         fields: dict[str, object] = dict.fromkeys(sizes, 8)
         fields |= {"architectures": ["LlamaForCausalLM"], "vocab_size": VOCAB}
-        fields |= {"max_position_embeddings": 1000, "eos_token_id": EOS}
+        fields |= {"max_position_embeddings": 1000, "eos_token_id": EOS, "head_dim": 2}
         (folder / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     real = engine_module.ModelRunner
     try:
