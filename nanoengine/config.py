@@ -71,9 +71,7 @@ class EngineConfig:
         known = [f.name for f in fields(cls)]
         for name in options:
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-                raise ConfigError(f"unknown option {name}={options[name]!r}: {hint}")
+                raise ConfigError(unknown_option(name, options[name], known))
         return cls(**options)
 
     def __post_init__(self) -> None:
@@ -97,6 +95,9 @@ class EngineConfig:
         if self.enforce_eager is not None:
             _boolean("enforce_eager", self.enforce_eager)
         self._check_block_size()
+        _number("gpu_memory_utilization", self.gpu_memory_utilization, "for example 0.9")
+        _number("gpu_reserve_bytes", self.gpu_reserve_bytes, "use 0 or more")
+        _number("worker_timeout", self.worker_timeout, "use seconds")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(
                 f"gpu_memory_utilization={self.gpu_memory_utilization} is outside (0, 1]: "
@@ -111,12 +112,6 @@ class EngineConfig:
                 "device='cuda', but torch sees no CUDA device: use device='cpu', or install a "
                 "CUDA build of torch"
             )
-        if self.resolve_device().type == "cuda":
-            ranks, gpus = self.tensor_parallel_size, torch.cuda.device_count()
-            if ranks > gpus:
-                raise ConfigError(
-                    f"tensor_parallel_size={ranks}, but torch sees {gpus} GPUs: use at most {gpus}"
-                )
         if not self.worker_timeout > 0:
             raise ConfigError(f"worker_timeout={self.worker_timeout} is not positive: use seconds")
 
@@ -158,6 +153,18 @@ class EngineConfig:
         values = asdict(self)
         values["model"] = None if self.model is None else str(self.model)
         return values
+
+
+def unknown_option(name: str, value: object, known: list[str]) -> str:
+    """What to say to an option that does not exist: its likely spelling, or what there is."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return f"unknown option {name}={value!r}: {hint}"
+
+
+def _number(name: str, value: object, remedy: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r} is not a number: {remedy}")
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -1,7 +1,8 @@
 """LLM: what users call."""
 
+import numbers
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from types import TracebackType
 from typing import Any
@@ -140,14 +141,18 @@ class TextStream(Iterator[str]):
             self._engine.abort_soon(self.output.request_id)
 
 
-def _as_list(prompts: Prompt | SequenceOf[Prompt]) -> list[Prompt]:
-    """One prompt, or many, as a list of prompts."""
-    if isinstance(prompts, str):
-        return [prompts]
+def _as_list(prompts: Any) -> list[Prompt]:
+    """One prompt, or many, as a list of prompts; what is neither is refused when it is checked."""
+    if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
+        one: Any = prompts
+        return [one]
     many: list[Any] = list(prompts)
-    if many and all(isinstance(item, int) for item in many):
-        return [many]
-    return many
+    return [many] if any(_is_number(item) for item in many) else many
+
+
+def _is_number(item: object) -> bool:
+    """Whether an item is a number of any kind, an array's or a tensor's too."""
+    return isinstance(item, numbers.Number) or getattr(item, "ndim", None) == 0
 
 
 def _match(
@@ -156,6 +161,11 @@ def _match(
     """One SamplingParams a prompt. Raises RequestError when the numbers differ."""
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
+    if not isinstance(params, list | tuple):
+        raise RequestError(
+            f"sampling_params={params!r:.80} is a {type(params).__name__}: give one "
+            "SamplingParams for all prompts, or a list with one each"
+        )
     if len(params) != count:
         raise RequestError(
             f"{len(params)} sampling_params for {count} prompts: give one for all, or one each"

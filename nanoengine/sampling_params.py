@@ -1,9 +1,12 @@
 """How one request wants its tokens chosen, and when it stops."""
 
 import math
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from typing import Any, Self
 
+from nanoengine.config import unknown_option
 from nanoengine.errors import RequestError
 
 
@@ -34,6 +37,14 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
 
+    def __new__(cls, **options: Any) -> Self:
+        """Refuse an unknown parameter, with its likely spelling."""
+        known = list(cls.__dataclass_fields__)
+        for name in options:
+            if name not in known:
+                raise RequestError(unknown_option(name, options[name], known))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         _check_number("temperature", self.temperature, 0.0, math.inf, "use 0 for greedy decoding")
         _check_number("top_p", self.top_p, 0.0, 1.0, "use 1 to keep every token", open_low=True)
@@ -52,6 +63,10 @@ class SamplingParams:
             _check_int("seed", self.seed, -(2**63), "use any 64-bit integer, or None")
             if self.seed >= 2**64:
                 raise RequestError(f"seed={self.seed} does not fit 64 bits: use a smaller integer")
+        for name in ("stop", "stop_token_ids"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Iterable):
+                raise RequestError(f"{name}={value!r} is not a list: put it in one")
         for text in self.stop_list:
             if not isinstance(text, str) or not text:
                 raise RequestError(f"stop={self.stop!r} holds {text!r}: use non-empty strings")

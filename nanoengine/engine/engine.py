@@ -4,7 +4,7 @@ import itertools
 import operator
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,11 +113,16 @@ class LLMEngine:
 
     def check(self, prompt: Prompt, params: SamplingParams) -> tuple[list[int], str | None]:
         """A prompt's token ids and text. Raises RequestError when it can never be served."""
+        if not isinstance(params, SamplingParams):
+            raise RequestError(f"{params!r:.80} is no SamplingParams: make one from its values")
         text = prompt if isinstance(prompt, str) else None
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise RequestError("this model has no tokenizer: give the prompt as token ids")
             token_ids = self.tokenizer.encode(prompt)
+        elif isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
+            kind = type(prompt).__name__
+            raise RequestError(f"prompt {prompt!r:.80} is a {kind}: give text or token ids")
         else:
             token_ids = [self._token_id(token, "prompt") for token in prompt]
         if not token_ids:
