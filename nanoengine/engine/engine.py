@@ -163,7 +163,8 @@ class LLMEngine:
         params = params or SamplingParams()
         token_ids, text = self.check(prompt, params)
         if request_id is None:
-            request_id = f"request-{next(self._ids)}"
+            names = (f"request-{number}" for number in self._ids)
+            request_id = next(name for name in names if name not in self.requests)
         if request_id in self.requests:
             raise RequestError(f"request_id={request_id!r} is in use: choose another")
         # the newest token needs no slot: a full pool still gives one more token
@@ -191,7 +192,11 @@ class LLMEngine:
 
     def abort(self, request_id: str) -> None:
         """End a request and free its blocks; an unknown or finished id is ignored."""
-        self._apply(self._in_flight)
+        try:
+            self._apply()
+        except BaseException:  # half applied: as in step()
+            self.reset()
+            raise
         request = self.requests.pop(request_id, None)
         if request is None:
             return
@@ -222,25 +227,25 @@ class LLMEngine:
         while self._abort_soon:
             self.abort(self._abort_soon.pop())
         if self._in_flight and self.scheduler.must_preempt():
-            self._apply(self._in_flight)
+            self._apply()
         step = self.scheduler.schedule()
-        before, self._in_flight = self._in_flight, []
+        before = len(self._in_flight)
         if step is not None:
             number = next(self._steps)
             launched = [self._launch(batch, number) for batch in step if batch]
             self.scheduler.launched(step)
-            self._in_flight = launched
+            self._in_flight += launched
         elif not before and self.scheduler.has_work:
             raise EngineError("nothing can run: a waiting request fits neither rows nor KV blocks")
         self._apply(before)
         if not self.config.overlap:
-            self._apply(self._in_flight)
+            self._apply()
         updated, self._updated = list(self._updated.values()), {}
         for output in updated:
             if output.finished:
                 self.requests.pop(output.request_id, None)
         if not self.requests:  # only late tokens are in flight: drop them, and free their blocks
-            self._apply(self._in_flight)
+            self._apply()
         return updated
 
     def _launch(self, batch: Batch, number: int) -> LaunchedRun:
@@ -251,20 +256,19 @@ class LLMEngine:
         record.launch_end = time.perf_counter()
         return LaunchedRun(batch, tokens, record)
 
-    def _apply(self, runs: list[LaunchedRun]) -> None:
-        """Read the tokens of launched runs, empty the list, and end what is finished."""
-        while runs:
-            batch, handle, record = runs.pop(0)
-            tokens = handle.tolist()
-            for item, token in zip(batch.items, tokens, strict=True):
-                if self.scheduler.applied(item, token):
+    def _apply(self, count: int | None = None) -> None:
+        """Read the tokens of the oldest runs in flight (None: all), and end what is finished."""
+        for _ in range(len(self._in_flight) if count is None else count):
+            if not self._in_flight:  # on_step aborted a request, which applied them all
+                return
+            batch, handle, record = self._in_flight.pop(0)
+            kept: list[int | None] = []
+            for item, token in zip(batch.items, handle.tolist(), strict=True):
+                kept.append(token if self.scheduler.applied(item, token) else None)
+                if kept[-1] is not None:
                     self._append(item.seq, token)
             if record is not None and self.on_step is not None:
-                record.tokens = [
-                    token if item.emits else None
-                    for item, token in zip(batch.items, tokens, strict=True)
-                ]
-                record.applied = time.perf_counter()
+                record.tokens, record.applied = kept, time.perf_counter()
                 self.on_step(record)
 
     def _append(self, seq: Sequence, token: int) -> None:

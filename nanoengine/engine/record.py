@@ -15,8 +15,8 @@ class StepRecord:
 
     inputs: the integer lists; a negative token id stands for a token still on the device.
     context: the tensors that the operators saw. bucket: the graph that was replayed, if any.
-    logits: [b, vocab_size]. tokens: the sampled tokens, one an item of the batch; a chunk that
-    does not end its prompt samples nothing (None).
+    logits: [b, vocab_size]. tokens: one an item of the batch; None for a chunk that does not end
+    its prompt, and for a token that came after its sequence had ended.
     Times are time.perf_counter() seconds: the run's launch began and returned, and its tokens
     were read.
     """
