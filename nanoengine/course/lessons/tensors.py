@@ -26,8 +26,9 @@ def call_with_tensors(function: Callable[..., Any], args: tuple[Any, ...]) -> di
     for index, (arg, old) in enumerate(zip(args, before, strict=True)):
         if old is not None and changed is None and not same_bits(arg, old):
             changed = index
-    shape = list(result.shape) if isinstance(result, torch.Tensor) else None
-    return {"result": plain(result), "shape": shape, "changed": changed}
+    if isinstance(result, torch.Tensor):
+        return {"result": result.tolist(), "shape": list(result.shape), "changed": changed}
+    return {"result": plain(result), "shape": None, "changed": changed}
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
