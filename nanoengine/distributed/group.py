@@ -4,6 +4,7 @@ With one rank nothing is started: no process group, no port, no shared memory. T
 torch's own, but not its global default group: two engines may live in one process.
 """
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -129,7 +130,12 @@ def connect(
         gloo = c10d.ProcessGroupGloo
         options = gloo._Options()
         options._timeout = timedelta(seconds=seconds)
-        make = gloo.create_device if address else gloo.create_default_device
-        options._devices = [make(hostname=address) if address else make()]
+        interface = os.environ.get("GLOO_SOCKET_IFNAME")  # as torch's own groups have it
+        if address:
+            options._devices = [gloo.create_device(hostname=address)]
+        elif interface:
+            options._devices = [gloo.create_device(interface=interface)]
+        else:
+            options._devices = [gloo.create_default_device()]
         backend = gloo(c10d.PrefixStore("gloo", store), rank, size, options)
     return TPGroup(rank, size, backend, store, check)

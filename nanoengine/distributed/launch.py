@@ -162,6 +162,11 @@ def launch(
         raise ConfigError(
             f"tensor_parallel_size={size} needs Linux or macOS, and this is {sys.platform}: use 1"
         )
+    if device.type == "cuda" and size > torch.cuda.device_count():
+        raise ConfigError(
+            f"tensor_parallel_size={size}, but torch sees {torch.cuda.device_count()} GPUs: use at "
+            "most as many, or several hosts under torchrun"
+        )
     listener = socket.create_server((worker.LOOPBACK, 0))  # any free port, and bound at once
     port = listener.getsockname()[1]
     store = c10d.TCPStore(

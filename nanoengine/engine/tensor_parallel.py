@@ -7,13 +7,19 @@ sequence takes 6 of them (24 bytes), and one more when it gets a block: 256 sequ
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from nanoengine.config import EngineConfig
+from nanoengine.distributed import torchrun
 from nanoengine.distributed.group import TPGroup
 from nanoengine.distributed.launch import Workers, launch
 from nanoengine.distributed.rpc import RUN
+from nanoengine.distributed.torchrun import TorchrunWorkers
+from nanoengine.distributed.worker import worker_loop
 from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens
@@ -108,7 +114,7 @@ def _refuse_sizes(config: ModelConfig, size: int) -> None:
 class CheckedTokens(SampledTokens):
     """Sampled tokens that count only if every worker lived to see them."""
 
-    def __init__(self, tokens: SampledTokens, workers: Workers) -> None:
+    def __init__(self, tokens: SampledTokens, workers: Workers | TorchrunWorkers) -> None:
         self._tokens, self._workers = tokens, workers
 
     def tolist(self) -> list[int]:
@@ -125,7 +131,11 @@ class ParallelRunner(ModelRunner):
         size, device = config.tensor_parallel_size, config.resolve_device()
         _refuse_sizes(model_config, size)
         args = {"folder": str(folder), "options": config.to_dict()}
-        self.workers = launch(size, _TARGET, args, device, config.worker_timeout)
+        self.workers: Workers | TorchrunWorkers
+        if torchrun.is_launched():
+            self.workers = _join_torchrun(size, args, device, config.worker_timeout)
+        else:
+            self.workers = launch(size, _TARGET, args, device, config.worker_timeout)
         self._writer: BatchWriter | None = None  # the start-up's runs need no message
         with self.workers.supervise():
             super().__init__(config, model_config, folder, self.workers.group)
@@ -144,7 +154,18 @@ class ParallelRunner(ModelRunner):
         self.workers.close()
 
 
-def serve(group: TPGroup, args: dict[str, Any]) -> Mapping[int, Callable[["array[int]"], object]]:
+def _join_torchrun(
+    size: int, args: dict[str, Any], device: torch.device, seconds: float
+) -> TorchrunWorkers:
+    """Rank 0's workers; on another rank, serve rank 0 and then end this process."""
+    group, control = torchrun.join(size, device, seconds)
+    if group.rank == 0:
+        return TorchrunWorkers(group, control)
+    worker_loop(partial(torchrun.receive, control), serve(group, args))
+    raise SystemExit(0)
+
+
+def serve(group: TPGroup, args: dict[str, Any]) -> Mapping[int, Callable[["array[int]"], None]]:
     """A worker's side: its part of the model, and what to do with rank 0's messages."""
     folder = Path(args["folder"])
     config = EngineConfig.from_kwargs(**args["options"])

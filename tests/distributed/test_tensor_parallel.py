@@ -271,11 +271,9 @@ def test_sizes_that_cannot_be_divided(
 
 
 def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    EngineConfig(tensor_parallel_size=2, device="cuda")
     with pytest.raises(ConfigError, match=r"tensor_parallel_size=4, .* 2 GPUs"):
-        EngineConfig(tensor_parallel_size=4, device="cuda")
+        tensor_parallel.launch(4, "no:target", {}, torch.device("cuda"), 7.0)
 
 
 def test_a_worker_timeout_is_positive() -> None:
