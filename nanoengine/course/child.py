@@ -14,9 +14,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from nanoengine.course import limits
 from nanoengine.course.errors import LibraryCalled, NotAttempted
@@ -24,6 +25,9 @@ from nanoengine.course.registry import Exercise, exercises
 from nanoengine.course.source import line_of, run_source
 from nanoengine.course.swapping import replaced
 from nanoengine.course.values import MutatedArgument
+
+if TYPE_CHECKING:
+    from nanoengine.course.scenarios import Scenario
 
 FILENAME = "your answer"
 RESULT_LOST = 73  # exit status: the result's descriptor was closed
@@ -48,9 +52,8 @@ def main(task: Task, result: int, key: bytes) -> None:
     Descriptors 1 and 2 must lead to files of the judge already. Never returns.
     """
     write, leave, dump = os.write, os._exit, json.dumps  # the answer may replace the modules' own
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
-    sys.stdin = open(os.devnull, encoding="utf-8")
+    sys.stdout, sys.stderr = _text_to(1), _text_to(2)
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     _import_everything(exercises[task.exercise])  # neither clock nor memory limit is for that
     limits.limit_this_process()
     for name in ("SIGXCPU", "SIGTERM"):
@@ -70,6 +73,12 @@ def main(task: Task, result: int, key: bytes) -> None:
     leave(0)
 
 
+def _text_to(number: int) -> TextIO:
+    """A text stream to a descriptor that stays open."""
+    stream = open(number, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
+    return cast(TextIO, stream)
+
+
 def _import_everything(exercise: Exercise) -> None:
     """What grading imports; later imports would look like changes made by the answer."""
     import torch
@@ -81,7 +90,7 @@ def _import_everything(exercise: Exercise) -> None:
 
 def observe(task: Task) -> dict[str, Any]:
     """Load the answer, run the contract's cases, then the scenarios; stop at a broken load."""
-    from nanoengine.course.scenarios import SCENARIOS, run
+    from nanoengine.course.scenarios import SCENARIOS
 
     exercise = exercises[task.exercise]
     threads = threading.active_count()
@@ -94,16 +103,15 @@ def observe(task: Task) -> dict[str, Any]:
             function = _load(exercise, task.source, guard)
         except BaseException as error:  # SystemExit and KeyboardInterrupt, too
             return {**seen, "load": _describe(error, task.source)}
-        calls = Calls(function)
         for case in cases:
-            seen["cases"].append(_attempt(lambda: _observed(exercise, function, case.args), task))
+            observed = partial(_observed, exercise, function, case.args)
+            seen["cases"].append(_attempt(observed, task))
         for name in exercise.scenarios:
-            scenario = SCENARIOS[name]
-            with replaced(exercise, Calls.guarded(calls, exercise.adapt)):
-                calls.count = 0
-                seen["scenarios"][name] = _attempt(
-                    lambda: {**run(scenario, folder).to_plain(), "calls": calls.count}, task
-                )
+            behaviour = partial(_behaviour, exercise, function, SCENARIOS[name], folder)
+            reason = SCENARIOS[name].missing()
+            seen["scenarios"][name] = (
+                _attempt(behaviour, task) if reason is None else {"not run": reason}
+            )
     seen["tampered"] = _changed(before)
     seen["threads"] = threading.active_count() - threads
     return seen
@@ -120,7 +128,9 @@ class Calls:
         self.count = 0
         self._inside = False
 
-    def guarded(self, adapt: Callable[[Callable[..., Any]], Callable[..., Any]]) -> FunctionType:
+    def guarded(
+        self, adapt: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> Callable[..., Any]:
         """A plain function (so that it also works as a method) around the adapted answer."""
         inner = adapt(self.function)
 
@@ -139,6 +149,18 @@ class Calls:
 
 def _observed(exercise: Exercise, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     return exercise.observe(function, exercise.arguments(args))
+
+
+def _behaviour(
+    exercise: Exercise, function: Callable[..., Any], scenario: "Scenario", folder: Path
+) -> dict[str, Any]:
+    """Run one scenario with the answer in the engine."""
+    from nanoengine.course.scenarios import run
+
+    calls = Calls(function)
+    with replaced(exercise, calls.guarded(exercise.adapt)):
+        observed = run(scenario, folder).to_plain()
+    return {**observed, "calls": calls.count}
 
 
 def _attempt(action: Callable[[], Any], task: Task) -> dict[str, Any]:
@@ -211,8 +233,8 @@ def _snapshot() -> dict[tuple[str, str], Any]:
     """Functions and classes by (place, name): what an answer has no business to replace."""
     found: dict[tuple[str, str], Any] = {}
     for name, module in list(sys.modules.items()):
-        if not isinstance(module, ModuleType):
-            continue
+        if not isinstance(module, ModuleType):  # a stand-in, or None
+            continue  # type: ignore[unreachable]
         ours = name == "nanoengine" or name.startswith("nanoengine.")
         if not ours and name not in _WATCHED:
             continue

@@ -1,4 +1,4 @@
-"""`nanoengine lessons`: keep stubs in step with the library, grade answers, make a student's copy."""
+"""`nanoengine lessons`: bring stubs in step, grade answers, make a copy for students."""
 
 import argparse
 import json

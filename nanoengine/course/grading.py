@@ -47,7 +47,8 @@ class GradingServer:
     def __init__(self) -> None:
         self.library = library_state()
         self.owner = os.getpid()
-        self._errors = tempfile.TemporaryFile()  # a pipe that nobody reads would fill up
+        # not a pipe: one that nobody reads fills up, and its writer waits
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self._process = subprocess.Popen(
             [sys.executable, "-m", "nanoengine.course.server"],
             stdin=subprocess.PIPE,
@@ -70,7 +71,8 @@ class GradingServer:
 
     def grade(self, exercise_id: str, source: str, spawn: bool) -> Grade:
         """Send one task and wait for its grade."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         task = {"exercise": exercise_id, "source": source, "spawn": spawn}
         try:
             self._process.stdin.write(json.dumps(task) + "\n")

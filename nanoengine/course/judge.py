@@ -163,13 +163,22 @@ def expected_behaviour(name: str, folder: Path) -> Observation:
 def _behaviour(
     exercise: Exercise, source: str, seen: dict[str, dict[str, Any]], folder: Path
 ) -> list[Verdict]:
-    return [_scenario(exercise, source, name, seen[name], folder) for name in exercise.scenarios]
+    verdicts = [
+        _scenario(exercise, source, name, seen[name], folder) for name in exercise.scenarios
+    ]
+    calls = sum(int(got.get("value", {}).get("calls", 1)) for got in seen.values())
+    if verdicts and calls == 0:
+        text = "the engine never called your function: did other code take its place?"
+        verdicts.append(Verdict("engine: calls", False, text))
+    return verdicts
 
 
 def _scenario(
     exercise: Exercise, source: str, name: str, got: dict[str, Any], folder: Path
 ) -> Verdict:
     check, situation = f"engine: {name}", f"in the engine, {SCENARIOS[name].situation}"
+    if "not run" in got:
+        return Verdict(check, None, got["not run"])
     if "error" in got:
         return Verdict(check, False, in_words(exercise, source, got["error"], situation))
     if "value" not in got:
@@ -179,10 +188,8 @@ def _scenario(
         observed = Observation.from_plain(got["value"])
     except (ValueError, KeyError, TypeError):
         return Verdict(check, False, f"{situation}: the engine gave no usable result.")
-    text = behaviour_difference(expected_behaviour(name, folder), observed)
-    if text is None and observed.calls == 0:
-        text = "the engine never called your function"
-    return Verdict(check, text is None, sentence(f"{situation}: {text}") if text else "")
+    found = behaviour_difference(expected_behaviour(name, folder), observed)
+    return Verdict(check, found is None, sentence(f"{situation}: {found}") if found else "")
 
 
 def behaviour_difference(expected: Observation, got: Observation) -> str | None:

@@ -4,9 +4,11 @@ Every helper also works in a plain Python session; it prints text there.
 """
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +51,17 @@ def work() -> Work:
 
 def _show(thing: Any) -> None:
     """Display in a notebook, print elsewhere."""
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
-        print(thing)
-        return
-    if get_ipython() is None:
+    if _shell() is None:
         print(thing)
     else:
-        display(thing)
+        display: Any = import_module("IPython.display")
+        display.display(thing)
+
+
+def _shell() -> Any:
+    """The running IPython, None elsewhere."""
+    ipython: Any = sys.modules.get("IPython")  # imported long ago, if this is a notebook
+    return None if ipython is None else ipython.get_ipython()
 
 
 # -- exercises ---------------------------------------------------------------------------------
@@ -66,8 +69,6 @@ def _show(thing: Any) -> None:
 
 def _exercise_magic(line: str, cell: str) -> None:
     """`%%exercise 01.slot_mapping`: save the cell as the answer and grade it."""
-    from IPython import get_ipython
-
     try:
         exercise = exercises[line.strip()]
         # the magic stays as a comment: lines of cell and file have the same numbers
@@ -84,7 +85,7 @@ def _exercise_magic(line: str, cell: str) -> None:
         _show(picture)
     if result.checks or result.state == "todo":  # it can be loaded safely: let the student try it
         function = run_source(text, str(work().path(exercise))).get(exercise.function)
-        get_ipython().user_ns[exercise.function] = function  # type: ignore[no-untyped-call]
+        _shell().user_ns[exercise.function] = function
 
 
 def _answer_text(exercise: Exercise, cell: str) -> tuple[str, str]:

@@ -58,7 +58,8 @@ class Scenario:
 class Observation:
     """What was seen: tokens and logits by request, and the first wrong write into the KV memory.
 
-    num_blocks: of the KV pool. logits: request -> float32 [tokens, vocab], the row that each token was chosen from.
+    num_blocks: of the KV pool. logits: request -> float32 [tokens, vocab], the row that each token
+    was chosen from. calls: of the graded function.
     """
 
     tokens: dict[str, list[int]] = field(default_factory=dict)

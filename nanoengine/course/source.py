@@ -28,7 +28,7 @@ def read_source(path: Path) -> str:
 
 
 def clean(text: str) -> str:
-    """One kind of line end, no byte order mark, the cell magic as a comment, a newline at the end."""
+    """One kind of line end, no byte order mark, the magic as a comment, a newline at the end."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if text.startswith(MAGIC):
         text = f"# {text}"

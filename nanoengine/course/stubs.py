@@ -135,8 +135,7 @@ def _imports(exercise: Exercise, nodes: list[ast.FunctionDef], whole: bool = Fal
             local |= {name for name in _defined(statement) if name in wanted}
     if local:
         lines.add(f"from {module} import {', '.join(sorted(local))}")
-    ordered = sorted(lines, key=lambda line: ("nanoengine" in line, "torch" in line, line.split()[1]))
-    return _grouped(ordered)
+    return _grouped(sorted(lines, key=lambda line: (*_group(line), line.split()[1])))
 
 
 def _matching_imports(statement: ast.Import | ast.ImportFrom, wanted: set[str]) -> set[str]:
@@ -161,12 +160,16 @@ def _defined(statement: ast.stmt) -> set[str]:
     return set()
 
 
+def _group(line: str) -> tuple[bool, bool]:
+    return "nanoengine" in line, "torch" in line
+
+
 def _grouped(lines: list[str]) -> str:
     """A blank line between the standard library, torch and nanoengine."""
     out: list[str] = []
     previous = None
     for line in lines:
-        group = ("nanoengine" in line, "torch" in line)
+        group = _group(line)
         if previous is not None and group != previous:
             out.append("")
         out.append(line)

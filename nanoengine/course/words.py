@@ -57,7 +57,7 @@ def _missing(name: str, found: str) -> str:
 
 def _syntax(source: str, error: dict[str, Any], at: str) -> str:
     if error["text"].startswith(("%", "!")):
-        return f"notebook commands do not work inside an exercise{at}: its text is run as plain Python."
+        return f"notebook commands do not work here{at}: an exercise is run as plain Python."
     return f"Python cannot read it: {error['message'].partition(' (')[0]}{at}."
 
 

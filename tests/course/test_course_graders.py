@@ -1,4 +1,4 @@
-"""Graders are graded: every committed wrong answer fails with the right words, every right passes."""
+"""Graders are graded: each wrong answer fails with the right words, each right one passes."""
 
 from collections import Counter
 from pathlib import Path
