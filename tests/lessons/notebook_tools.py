@@ -1,5 +1,6 @@
 """The lessons' notebooks as tests see them: cells, texts, and an execution in a real kernel."""
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def execute(lesson: Lesson, solved: bool, work: Path) -> dict[str, Any]:
     from nbclient import NotebookClient
 
     cells = fill(lesson.notebook) if solved else lesson.notebook
-    notebook = nbformat.from_dict(cells)
+    notebook = nbformat.reads(json.dumps(cells), as_version=4)
     client = NotebookClient(
         notebook,
         timeout=CELL_SECONDS,
@@ -84,11 +85,11 @@ def outputs(cell: dict[str, Any]) -> list[str]:
 
 
 def numbers(text: str) -> set[str]:
-    """Numbers of two and more digits in a text; links, versions and issue numbers apart.
+    """Numbers of two and more digits in a text; but for links, versions, issues and lessons.
 
     >>> sorted(numbers("28 MiB, 9,216 tokens, PR #213, 0.25, a 7"))
     ['0.25', '28', '9216']
     """
-    text = re.sub(r"\]\([^)]*\)|https?://\S+|\d+\.\d+\.\d+", " ", text)
+    text = re.sub(r"\]\([^)]*\)|https?://\S+|\d+\.\d+\.\d+|[Ll]essons? \d\d", " ", text)
     found = {match.replace(",", "") for match in _NUMBER.findall(text)}
     return {number for number in found if sum(c.isdigit() for c in number) > 1}
