@@ -87,8 +87,8 @@ def test_a_bad_request_does_not_disturb_running_ones(llm: LLM, tokens_before: li
             with pytest.raises(RequestError, match=message):
                 engine.add_request(bad[0], GREEDY)
             engine.step()
+    engine.add_request([1], GREEDY, request_id="r")
     with pytest.raises(RequestError, match="in use: choose another"):
-        engine.add_request([1], GREEDY, request_id="r")
         engine.add_request([1], GREEDY, request_id="r")
     engine.abort("r")
     while engine.has_unfinished:
@@ -159,7 +159,7 @@ def test_text_without_a_tokenizer(
     llm = make_llm(checkpoint("qwen3"))
     with pytest.raises(RequestError, match="no tokenizer: give the prompt as token ids"):
         llm.generate("hello", GREEDY, use_tqdm=False)
-    with pytest.raises(RequestError, match="stop=.* needs a tokenizer"):
+    with pytest.raises(RequestError, match=r"stop=.* needs a tokenizer"):
         llm.generate([1], SamplingParams(stop="x"), use_tqdm=False)
 
 

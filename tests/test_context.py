@@ -21,7 +21,7 @@ def test_it_is_there_inside_and_gone_after() -> None:
     with use_context(context) as inside:
         assert inside is context
         assert get_context() is context
-    with pytest.raises(EngineError, match="no Context is in use.*use_context"):
+    with pytest.raises(EngineError, match=r"no Context is in use.*use_context"):
         get_context()
 
 
@@ -35,7 +35,7 @@ def test_an_exception_resets_it() -> None:
 def test_nesting_is_refused_and_the_outer_stays() -> None:
     outer = make_context()
     with use_context(outer):
-        with pytest.raises(EngineError, match="already in use.*do not nest"), use_context(outer):
+        with pytest.raises(EngineError, match=r"already in use.*do not nest"), use_context(outer):
             pytest.fail("the inner scope was entered")
         assert get_context() is outer
 

@@ -164,7 +164,7 @@ def test_an_empty_pool_says_what_went_wrong() -> None:
     manager = BlockManager(1, BLOCK)
     seq = seq_of([1])
     manager.allocate(seq)
-    with pytest.raises(EngineError, match="no free KV block.*preempt"):
+    with pytest.raises(EngineError, match=r"no free KV block.*preempt"):
         manager.append_block(seq)
 
 

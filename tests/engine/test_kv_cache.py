@@ -74,9 +74,7 @@ def test_everything_fits_and_one_more_block_would_not(
     limit = int(1000 * utilization)
     other = used + growth + reserve
     try:
-        n = num_kvcache_blocks(
-            1000, used, current + growth, current, block, utilization, reserve
-        )
+        n = num_kvcache_blocks(1000, used, current + growth, current, block, utilization, reserve)
     except NotEnoughMemory:
         assert other + block > limit
     else:

@@ -1,5 +1,6 @@
 """The overlapped loop: each numbered line of its semantics, on the real scheduler and engine."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -265,6 +266,6 @@ def test_8_the_records_tell_the_same(
     params = SamplingParams(max_tokens=6, seed=1)
     llm.generate(random_prompts([5, 9]), params, use_tqdm=False)
     assert [record.step for record in records] == list(range(6))
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in itertools.pairwise(records):
         assert (after.launch_end < before.applied) == overlap
         assert after.launch_start > before.launch_end

@@ -132,7 +132,9 @@ def play(engine: LLMEngine, plans: list[Plan]) -> list[RequestOutput | None]:
     return outputs
 
 
-def check_outputs(engine: LLMEngine, plans: list[Plan], outputs: list[RequestOutput | None]) -> None:
+def check_outputs(
+    engine: LLMEngine, plans: list[Plan], outputs: list[RequestOutput | None]
+) -> None:
     """Right tokens for those that ran to their end, right beginnings for the aborted."""
     pool = engine.runner.num_kvcache_blocks * engine.runner.block_size + 1
     for plan, output in zip(plans, outputs, strict=True):

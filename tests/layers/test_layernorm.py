@@ -12,7 +12,9 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 def make_norm(size: int, dtype: torch.dtype, eps: float = 1e-5) -> RMSNorm:
     """A norm with gains other than 1."""
     norm = RMSNorm(size, eps).to(dtype)
-    norm.weight.data = (torch.rand(size, generator=torch.Generator().manual_seed(1)) + 0.5).to(dtype)
+    norm.weight.data = (torch.rand(size, generator=torch.Generator().manual_seed(1)) + 0.5).to(
+        dtype
+    )
     return norm.requires_grad_(False)
 
 
@@ -60,5 +62,7 @@ def test_silu_and_mul(dtype: torch.dtype) -> None:
     before = x.clone()
     gate, up = x[:, :5].float(), x[:, 5:].float()
     want = gate / (1 + torch.exp(-gate)) * up
-    assert torch.allclose(silu_and_mul(x).float(), want, atol=2e-2 if dtype != torch.float32 else 1e-6)
+    assert torch.allclose(
+        silu_and_mul(x).float(), want, atol=2e-2 if dtype != torch.float32 else 1e-6
+    )
     assert torch.equal(x, before)

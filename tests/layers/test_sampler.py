@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from nanoengine.layers.sampler import keep_top, sample, uniform_noise
 
 
-def draw(
-    logits: torch.Tensor, count: int, temperature: float = 1.0, seed: int = 0
-) -> torch.Tensor:
+def draw(logits: torch.Tensor, count: int, temperature: float = 1.0, seed: int = 0) -> torch.Tensor:
     """`count` tokens of one distribution, each with its own noise."""
     noise = torch.from_numpy(uniform_noise([seed] * count, list(range(count))))
     parts = noise.split(500)
