@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import tiny_models
 import torch
 
 from nanoengine.llm import LLM
 
+hypothesis.settings.register_profile("default", deadline=None)  # machines are busy
+hypothesis.settings.load_profile("default")
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 
 

@@ -1,11 +1,20 @@
 """Rotary position embedding (RoFormer, arXiv 2104.09864), half-split as in Llama and Qwen."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from nanoengine.models.config import Llama3Scaling
+
+@dataclass(frozen=True, slots=True)
+class Llama3Scaling:
+    """Llama 3's stretching of the low rotary frequencies (Llama 3.1 model card)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
 
 
 def inverse_frequencies(

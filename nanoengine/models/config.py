@@ -8,20 +8,11 @@ from typing import Any
 import torch
 
 from nanoengine.errors import ModelError, ModelNotFound
+from nanoengine.layers.rotary import Llama3Scaling
 
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
           "num_attention_heads", "max_position_embeddings")  # fmt: skip
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-@dataclass(frozen=True, slots=True)
-class Llama3Scaling:
-    """Llama 3's stretching of the low rotary frequencies (Llama 3.1 model card)."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_position_embeddings: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoengine.layers.rotary import RotaryEmbedding, apply_rotary, inverse_frequencies
-from nanoengine.models.config import Llama3Scaling
+from nanoengine.layers.rotary import (
+    Llama3Scaling,
+    RotaryEmbedding,
+    apply_rotary,
+    inverse_frequencies,
+)
 
 
 @given(
