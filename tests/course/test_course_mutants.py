@@ -1,4 +1,4 @@
-"""Mutants of the library's functions: each one fails, or is explained in survivors/<exercise>.json."""
+"""Mutants of the library's functions: each one fails, or is explained in survivors/<id>.json."""
 
 import json
 from pathlib import Path
@@ -54,4 +54,5 @@ def test_every_mutant_fails_or_is_explained(exercise_id: str) -> None:
 
 
 def test_every_exercise_is_mutated() -> None:
-    assert set(SURVIVORS) == set(exercises)
+    """But for kernels: a mutated kernel would write anywhere into this process's memory."""
+    assert set(SURVIVORS) == {name for name, entry in exercises.items() if not entry.needs}
