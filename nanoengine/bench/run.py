@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from nanoengine import environment
-from nanoengine.bench import BenchError, check, measure, report, shapes, workload
+from nanoengine.bench import BenchError, check, measure, report, rpc, shapes, workload
 from nanoengine.bench.model import LONGEST, Model, load_transformers
 from nanoengine.bench.peers import PEERS, NanoengineSide, require_peer
 from nanoengine.commands.options import Parser, add_engine_options, engine_options
@@ -31,6 +31,8 @@ _CUSTOM = "custom"
 def main(argv: Sequence[str]) -> int:
     """`nanoengine bench`: prints a table, and as its last line the whole result as JSON."""
     args = _parse(argv)
+    if args.rpc:
+        return rpc.main()
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     peer = args.peer and require_peer(args.peer)
@@ -95,6 +97,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help="requests to compare with a dense forward; default: %(default)s",
     )
     parser.add_argument("--threads", type=int, help="CPU threads, of every engine")
+    parser.add_argument(
+        "--rpc", action="store_true", help="only what telling another rank about a step costs"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the result there")
     add_engine_options(parser)
     args = parser.parse(argv)

@@ -51,12 +51,14 @@ class TPGroup:
         return x
 
     def gather_last(self, x: torch.Tensor) -> torch.Tensor:
-        """Concatenate the ranks' `x` along the last axis on every rank."""
+        """On rank 0 the ranks' `x` joined along the last axis; elsewhere `x`, nobody needs more."""
         if self.size == 1:
             return x
-        parts = [torch.empty_like(x) for _ in range(self.size)]
-        self._together("allgather", [parts], [x.contiguous()])
-        return torch.cat(parts, dim=-1)
+        parts = [torch.empty_like(x) for _ in range(self.size)] if self.rank == 0 else []
+        to_rank_0 = c10d.GatherOptions()
+        to_rank_0.rootRank = 0
+        self._together("gather", [parts] if parts else [], [x.contiguous()], to_rank_0)
+        return torch.cat(parts, dim=-1) if parts else x
 
     def broadcast(self, x: torch.Tensor) -> torch.Tensor:
         """Give rank 0's `x` to every rank, in place and on the device."""

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import wait
 from typing import IO, Any
@@ -37,18 +38,18 @@ class Workers:
     so do `close()`, the end of the interpreter, and an exception inside `supervise()`.
     """
 
-    def __init__(
-        self, group: TPGroup, sender: rpc.Sender, peers: list[Peer], seconds: float
-    ) -> None:
-        self.group, self.sender, self.peers, self.seconds = group, sender, peers, seconds
+    group: TPGroup
+
+    def __init__(self, buffer: memoryview, seconds: float) -> None:
+        self.peers: list[Peer] = []
+        self.sender, self.seconds = rpc.Sender(buffer, self.peers, seconds), seconds
         self.failure: str | None = None  # why they have ended
         self.done_at: float | None = None  # when rank 0 was done with its part of a step
         self.lost = threading.Event()  # a worker has ended by itself
         self.watcher = threading.Thread(
             target=_watch, args=(weakref.ref(self),), name="nanoengine-worker-watch", daemon=True
         )
-        self._end = weakref.finalize(self, _end, peers, sender, self.watcher, os.getpid())
-        self.watcher.start()
+        self._end = weakref.finalize(self, _end, self.peers, self.sender, self.watcher, os.getpid())
 
     def send(self, kind: int, values: Iterable[int] = ()) -> None:
         """Tell every worker what to do next; use inside `supervise()`."""
@@ -123,9 +124,7 @@ def _watch(reference: "weakref.ReferenceType[Workers]") -> None:
                 return
 
 
-def _end(
-    peers: Sequence[Peer], sender: rpc.Sender, watcher: threading.Thread | None, owner: int
-) -> None:
+def _end(peers: Sequence[Peer], sender: rpc.Sender, watcher: threading.Thread, owner: int) -> None:
     """Ask the workers to end, then make them; afterwards nothing of them is left."""
     if os.getpid() != owner:  # a forked copy of the process: the workers are not its own
         return
@@ -139,7 +138,7 @@ def _end(
         peer.process.join(max(0.0, deadline - time.monotonic()))
         peer.process.kill()
         peer.process.join()
-    if watcher not in (None, threading.current_thread()):
+    if watcher.is_alive() and watcher is not threading.current_thread():
         watcher.join()
     for peer in peers:
         peer.process.close()
@@ -156,6 +155,38 @@ def launch(
 
     Raises WorkerError when a worker cannot start, ConfigError where the system has not the means.
     """
+    _refuse(size, device)
+    store = _open_store()
+    with _segment() as segment:
+        workers = Workers(memoryview(mmap.mmap(segment.fileno(), 0)), seconds)
+        first = worker.WorkerSpec(
+            rank=0,
+            size=size,
+            port=store.port,
+            device=device.type,
+            seconds=seconds,
+            threads=max(1, torch.get_num_threads() // size),
+            target=target,
+            args=args,
+            setup=worker.current_setups(),
+            follow_thread=threading.current_thread() is threading.main_thread(),
+        )
+        with workers.supervise():
+            peers = workers.peers
+            for rank in range(1, size):
+                peers.append(_start(replace(first, rank=rank), segment.fileno()))
+            for peer in peers:
+                peer.wait_idle(START_SECONDS)
+                peer.idle = False
+            workers.group = connect(
+                store, 0, size, device, seconds, worker.LOOPBACK, partial(check, peers)
+            )
+    workers.watcher.start()
+    return workers
+
+
+def _refuse(size: int, device: torch.device) -> None:
+    """Raise for what cannot work on this system, or in this process."""
     if multiprocessing.current_process().name.startswith(_NAME):
         raise SystemExit(GUARD_EXIT)  # rank 0 explains
     if not hasattr(socket, "send_fds"):
@@ -167,48 +198,19 @@ def launch(
             f"tensor_parallel_size={size}, but torch sees {torch.cuda.device_count()} GPUs: use at "
             "most as many, or several hosts under torchrun"
         )
-    listener = socket.create_server((worker.LOOPBACK, 0))  # any free port, and bound at once
-    port = listener.getsockname()[1]
-    store = c10d.TCPStore(
+
+
+def _open_store() -> Any:
+    """Where the ranks find each other: any free port of this host alone, bound at once."""
+    listener = socket.create_server((worker.LOOPBACK, 0))
+    port, descriptor = listener.getsockname()[1], listener.detach()
+    return c10d.TCPStore(
         worker.LOOPBACK,
         port,
         is_master=True,
         wait_for_workers=False,
-        master_listen_fd=listener.detach(),
+        master_listen_fd=descriptor,
     )
-    peers: list[Peer] = []
-    with _segment() as segment:
-        sender = rpc.Sender(memoryview(mmap.mmap(segment.fileno(), 0)), peers, seconds)
-        try:
-            for rank in range(1, size):
-                spec = worker.WorkerSpec(
-                    rank=rank,
-                    size=size,
-                    port=port,
-                    device=device.type,
-                    seconds=seconds,
-                    threads=max(1, torch.get_num_threads() // size),
-                    target=target,
-                    args=args,
-                    setup=worker.current_setups(),
-                    follow_thread=threading.current_thread() is threading.main_thread(),
-                )
-                peers.append(_start(spec, segment.fileno()))
-            for peer in peers:
-                peer.wait_idle(START_SECONDS)
-                peer.idle = False
-            group = connect(
-                store, 0, size, device, seconds, worker.LOOPBACK, partial(check, tuple(peers))
-            )
-        except BaseException as error:
-            cause = diagnose(peers, str(error)) if isinstance(error, Exception) else None
-            for peer in peers:
-                peer.process.kill()
-            _end(peers, sender, None, os.getpid())
-            if cause is not None:
-                raise cause from error
-            raise
-    return Workers(group, sender, peers, seconds)
 
 
 def _segment() -> IO[bytes]:

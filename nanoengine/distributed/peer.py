@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
@@ -56,18 +57,18 @@ class Peer:
         """Read one byte and what belongs to it; False: nothing will come any more."""
         try:
             said = self.bell.recv(1)
-            if said == worker.FAILED:
-                self.bell.settimeout(GRACE_SECONDS)
+        except (TimeoutError, BlockingIOError):
+            raise
+        except OSError:  # reset: it was killed
+            said = b""
+        if said == worker.FAILED:
+            self.bell.settimeout(GRACE_SECONDS)
+            with contextlib.suppress(OSError, struct.error, ValueError):  # killed while reporting
                 head = self.bell.recv(worker.REPORT_LENGTH.size, socket.MSG_WAITALL)
                 (length,) = worker.REPORT_LENGTH.unpack(head)
                 self.failure = json.loads(self.bell.recv(length, socket.MSG_WAITALL))
-        except (TimeoutError, BlockingIOError):
-            raise
-        except OSError:
-            said = b""
-        if said == rpc.IDLE:
-            self.idle = True
-        return said == rpc.IDLE
+        self.idle = said == rpc.IDLE
+        return self.idle
 
     def _raise_failure(self) -> None:
         if self.hangs:

@@ -29,11 +29,7 @@ class ModelRunner:
     """The model (one rank's part of it), its KV cache and its graphs on one device."""
 
     def __init__(
-        self,
-        config: EngineConfig,
-        model_config: ModelConfig,
-        folder: Path,
-        group: TPGroup = SINGLE,
+        self, config: EngineConfig, model_config: ModelConfig, folder: Path, group: TPGroup = SINGLE
     ) -> None:
         self.config, self.model_config, self.group = config, model_config, group
         self.device = config.resolve_device()
@@ -164,10 +160,7 @@ class ModelRunner:
         self.kernels.stage_decode(source, target, bucket)
 
     def sample_on_rank_0(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """[b] tokens, the same on every rank; with several, rank 0's, sent from device to device.
-
-        So each rank's last_token knows them, and the next step can be launched unread.
-        """
+        """[b] tokens; rank 0's reach all ranks' last_token on the device: the next step needs them."""
         if self.group.rank == 0:
             return self.group.broadcast(self.sample(logits, batch))
         tokens = torch.empty(len(batch.items), dtype=torch.int64, device=self.device)

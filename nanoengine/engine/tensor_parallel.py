@@ -87,19 +87,19 @@ class BatchReader:
 
     def decode(self, values: "array[int]") -> Batch:
         """The batch that `BatchWriter.encode` was given, its sequences as RemoteSequences."""
-        return Batch(list(self._items(values)), is_prefill=bool(values[0]))
+        return Batch(list(self._items(values.tolist())), is_prefill=bool(values[0]))
 
-    def _items(self, values: "array[int]") -> Iterator[ScheduledItem]:
+    def _items(self, values: list[int]) -> Iterator[ScheduledItem]:
         at = 1
         while at < len(values):
             row, start, end, known, new = values[at : at + 5]
             at += 5
-            blocks = values[at : at + new].tolist()
-            at += new
-            tokens = values[at : at + end - start].tolist()
+            table = self._tables.get(row, [])
+            if new or known < len(table):
+                table = self._tables[row] = table[:known] + values[at : at + new]
+                at += new
+            tokens = values[at : at + end - start]
             at += end - start
-            table = self._tables.get(row, [])[:known] + blocks
-            self._tables[row] = table
             seq = cast(Sequence, RemoteSequence(row, start, tokens, table))
             yield ScheduledItem(seq, start, end, emits=True)
 

@@ -58,7 +58,7 @@ class ParallelLMHead(VocabParallelEmbedding):
     """Hidden states to logits: [n, hidden] -> [n, vocab_size]."""
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """[n, hidden] -> [n, vocab_size] of the model's dtype; ranks' columns joined."""
+        """[n, hidden] -> [n, vocab_size] of the model's dtype; on rank 0, all ranks' columns."""
         linear = F.linear if self.kernels is None else self.kernels.linear
         logits = self.group.gather_last(linear(hidden_states, self.weight))
         return logits[:, : self.vocab_size]

@@ -123,6 +123,11 @@ def test_two_groups_at_once_one_with_a_setup(start: Callable[..., Workers], tmp_
     with worker_setup("worker_targets:remember", text="hello"):
         second = start(2)
     assert [meet(first), meet(second), meet(first)] == [3, 3, 3]
+    if not (copy := os.fork()):  # a copy of this process ends: its workers are not its own
+        first.close()
+        os._exit(0)
+    os.waitpid(copy, 0)
+    assert meet(first) == 3
     first.close()
     assert meet(second) == 3
     second.close()
