@@ -160,7 +160,7 @@ class ModelRunner:
         self.kernels.stage_decode(source, target, bucket)
 
     def sample_on_rank_0(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """[b] tokens; rank 0's reach all ranks' last_token on the device: the next step needs them."""
+        """[b] tokens; rank 0's also reach the others' last_token: their next step needs them."""
         if self.group.rank == 0:
             return self.group.broadcast(self.sample(logits, batch))
         tokens = torch.empty(len(batch.items), dtype=torch.int64, device=self.device)
