@@ -87,7 +87,9 @@ def _grid(
             draw_cell(ax, x0 + offset, y0, text, role, small=True)
             if block * size + offset in written:
                 ax.add_patch(
-                    Rectangle((x0 + offset, y0), 1, 1, fill=False, edgecolor=INK, linewidth=2.6)
+                    Rectangle(
+                        (x0 + offset, y0), 1, 1, fill=False, edgecolor=INK, linewidth=2.6, zorder=3
+                    )
                 )
     rows = -(-min(num_blocks, _MAX_SLOTS // size) // per_row)
     ax.set_xlim(-0.2, per_row * (size + 0.6))

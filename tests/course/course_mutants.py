@@ -5,7 +5,7 @@ import copy
 from collections.abc import Iterator
 
 COMPARE = {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Eq: ast.NotEq,
-           ast.NotEq: ast.Eq}  # fmt: skip
+           ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is}  # fmt: skip
 ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mod,
               ast.Mod: ast.FloorDiv, ast.Div: ast.Mult}  # fmt: skip
 
@@ -60,8 +60,10 @@ def _names_of_changes(node: ast.AST) -> list[str]:
         return [f"{node.value} plus 1", f"{node.value} minus 1"]
     if isinstance(node, ast.If | ast.IfExp):
         return ["condition negated"]
-    if isinstance(node, ast.Expr | ast.AugAssign):
+    if isinstance(node, ast.Expr | ast.AugAssign) or _sets_an_attribute(node):
         return ["statement deleted"]
+    if isinstance(node, ast.Try) and node.finalbody:
+        return ["finally dropped"]
     if isinstance(node, ast.Call):
         changes = [f"argument {i} plus 1" for i in range(len(node.args))]
         return [*changes, "arguments exchanged"] if len(node.args) == 2 else changes
@@ -70,6 +72,10 @@ def _names_of_changes(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Slice):
         return ["lower bound dropped", "upper bound dropped"]
     return []
+
+
+def _sets_an_attribute(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
 
 
 def _change(tree: ast.Module, node: ast.AST, number: int) -> None:
@@ -84,8 +90,10 @@ def _change(tree: ast.Module, node: ast.AST, number: int) -> None:
         node.value = node.value + (1 if number == 0 else -1)  # type: ignore[operator]
     elif isinstance(node, ast.If | ast.IfExp):
         node.test = ast.UnaryOp(ast.Not(), node.test)
-    elif isinstance(node, ast.Expr | ast.AugAssign):
+    elif isinstance(node, ast.Expr | ast.AugAssign | ast.Assign):
         _replace(tree, node, ast.Pass())
+    elif isinstance(node, ast.Try):
+        _replace(tree, node, ast.If(ast.Constant(True), node.body, []))
     elif isinstance(node, ast.Call):
         if number == len(node.args):
             node.args.reverse()

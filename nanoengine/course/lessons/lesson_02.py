@@ -63,6 +63,7 @@ EXERCISES = (
             "enumerate(slot_mapping.tolist()) with `if slot < 0: continue`.",
         ),
         where="section 4, Writing",
+        helpers=("_store_plan",),
         cases=stores_02.reference_cases,
         arguments=stores_02.store_arguments,
         observe=stores_02.observe_store,
