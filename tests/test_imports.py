@@ -30,10 +30,9 @@ ORDER = [
     ("sources",),
     ("llm",),
     ("environment",),
-    ("bench",),
+    ("bench", "commands"),
     ("viz",),
     ("course",),
-    ("commands",),
     ("cli",),
     ("__main__",),
 ]
