@@ -5,6 +5,7 @@ import textwrap
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from nanoengine.course.errors import CourseError
 from nanoengine.course.registry import Exercise, exercises
@@ -135,7 +136,12 @@ def _imports(exercise: Exercise, nodes: list[ast.FunctionDef], whole: bool = Fal
             local |= {name for name in _defined(statement) if name in wanted}
     if local:
         lines.add(f"from {module} import {', '.join(sorted(local))}")
-    return _grouped(sorted(lines, key=lambda line: (*_group(line), line.split()[1])))
+    return _grouped(sorted(lines, key=_order))
+
+
+def _order(line: str) -> tuple[Any, ...]:
+    """Total: equal keys would follow the order of a set, which changes from run to run."""
+    return (*_group(line), line.split()[1], line.startswith("from"), line)
 
 
 def _matching_imports(statement: ast.Import | ast.ImportFrom, wanted: set[str]) -> set[str]:

@@ -91,10 +91,9 @@ def _bar(ax: "Axes", terms: Mapping[str, Any], title: str, blocks: int, wrong: b
     draw_label(ax, 0, -0.5, title, align="left", colour=RED if wrong else MUTED)
     draw_cell(ax, 0, 0, "", EMPTY, width=_BAR)
     x = 0.0
-    for index, part in enumerate(_parts(terms, blocks, wrong)):
-        if part.size > 0:
-            draw_cell(ax, x, 0, "", part.role, width=part.size * scale)
-        x += max(part.size, 0) * scale
+    for index, part in enumerate(p for p in _parts(terms, blocks, wrong) if p.size > 0):
+        draw_cell(ax, x, 0, "", part.role, width=part.size * scale)
+        x += part.size * scale
         column, row = index % 3, index // 3
         _legend(ax, column * _BAR / 2.9, 2.1 + row * 0.85, part)
     limit = _BAR * terms["utilization"]
@@ -134,7 +133,7 @@ def allocation_curve(curves: Mapping[str, Sequence[int]], baseline: int = 0) -> 
 
     curves: name -> bytes beyond `baseline` after each allocation or release.
     """
-    figure, axes = canvas(2.6)
+    figure, axes = canvas(3.0)
     ax = axes[0]
     ax.set_axis_on()
     ax.invert_yaxis()
@@ -146,7 +145,8 @@ def allocation_curve(curves: Mapping[str, Sequence[int]], baseline: int = 0) -> 
         ax.plot(xs, [(baseline + v) / 2**20 for v in values], style, color=INK, label=name)
         found.append(f"{name}: {size(peak)} above what stays")
     ax.axhline(baseline / 2**20, color=BLUE, linewidth=1)
-    ax.text(0.0, baseline / 2**20, " current", va="bottom", color=BLUE, fontsize=FONT)
+    text = f"current: {size(baseline)} stay"
+    ax.text(0.0, baseline / 2**20, text, va="top", color=BLUE, fontsize=FONT)
     ax.set_ylim(bottom=0)
     ax.set_xticks([])
     ax.set_xlabel("one step, from its first to its last operation", fontsize=FONT)
