@@ -95,7 +95,7 @@ class BatchReader:
             row, start, end, known, new = values[at : at + 5]
             at += 5
             table = self._tables.get(row, [])
-            if new or known < len(table):
+            if new:
                 table = self._tables[row] = table[:known] + values[at : at + new]
                 at += new
             tokens = values[at : at + end - start]

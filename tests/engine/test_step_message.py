@@ -80,3 +80,4 @@ def test_workers_see_what_rank_0_prepares(tmp_path: Path, seed: int) -> None:
             limit = len(prompts[name]) + len(output.token_ids)
             assert output.token_ids == expected_tokens(prompts[name], limit)
     assert all(count == 1 + 6 * seqs + new for seqs, new, count in mirror.decode_sizes)
+    assert all(new <= seqs for seqs, new, _ in mirror.decode_sizes)  # each block is told once
