@@ -14,17 +14,16 @@ from typing import Any, cast
 import torch
 
 from nanoengine.config import EngineConfig
-from nanoengine.distributed import torchrun
+from nanoengine.distributed import torchrun, worker
 from nanoengine.distributed.group import TPGroup
 from nanoengine.distributed.launch import Workers, launch
 from nanoengine.distributed.rpc import RUN
 from nanoengine.distributed.torchrun import TorchrunWorkers
-from nanoengine.distributed.worker import worker_loop
 from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens
 from nanoengine.engine.sequence import Batch, ScheduledItem, Sequence
-from nanoengine.layers.linear import QKVParallelLinear, shard_slice
+from nanoengine.layers import linear
 from nanoengine.models.config import ModelConfig, read_model_config
 
 _TARGET = f"{__name__}:serve"
@@ -107,8 +106,8 @@ class BatchReader:
 def _refuse_sizes(config: ModelConfig, size: int) -> None:
     """Raise ConfigError for what cannot be divided, before anything is started."""
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-    QKVParallelLinear(1, heads, kv_heads, 1, bias=False, group=TPGroup(0, size))
-    shard_slice(config.intermediate_size, 0, size, "intermediate_size")
+    linear.QKVParallelLinear(1, heads, kv_heads, 1, bias=False, group=TPGroup(0, size))
+    linear.shard_slice(config.intermediate_size, 0, size, "intermediate_size")
 
 
 class CheckedTokens(SampledTokens):
@@ -161,7 +160,7 @@ def _join_torchrun(
     group, control = torchrun.join(size, device, seconds)
     if group.rank == 0:
         return TorchrunWorkers(group, control)
-    worker_loop(partial(torchrun.receive, control), serve(group, args))
+    worker.worker_loop(partial(torchrun.receive, control), serve(group, args))
     raise SystemExit(0)
 
 
