@@ -99,8 +99,8 @@ def rotate_and_store(
     q_gain, k_gain = gains if gains is not None else (q, q)
     carved = caches[0].numel() > 0
     k_cache, v_cache = caches if carved else (q, q)  # a pointer that is never followed
-    # few tokens: small groups, so that there are enough programs; many: one program a token
-    group = min(8 if tokens <= 1024 else 32, triton.next_power_of_2(num_heads + 2 * kv_heads))
+    # eight heads a program: enough programs for one token, few enough registers for many
+    group = min(8, triton.next_power_of_2(num_heads + 2 * kv_heads))
     grid = (tokens, triton.cdiv(num_heads + 2 * kv_heads, group))
     _rotate_and_store[grid](
         qkv, q_gain, k_gain, *cos_sin, slot_mapping, q, kv if fresh else q, k_cache, v_cache,

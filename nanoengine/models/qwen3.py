@@ -157,7 +157,10 @@ class Decoder(nn.Module):
         cos_sin = self.rotary(positions)
         for layer in self.layers:
             x, residual = layer(x, residual, cos_sin)
-        out: torch.Tensor = self.norm(x if residual is None else x + residual)
+        if residual is None:  # a model of no layers
+            out: torch.Tensor = self.norm(x)
+        else:  # as every sum with the residual: x may be the parts of a product (add_norm)
+            out = self.norm.add_norm(x, residual)[0]
         return out
 
 

@@ -6,12 +6,15 @@ import pytest
 import torch
 
 from nanoengine.attention import reference
+from nanoengine.context import Context
 from nanoengine.engine import cuda_graph
 from nanoengine.kernels import products
 from nanoengine.kernels.capability import detect
 from nanoengine.kernels.gpu import GpuKernels
 from nanoengine.layers import rotary, sampler
 from nanoengine.layers.activation import silu_and_mul
+
+large = pytest.mark.skipif(not torch.cuda.is_available(), reason="slow in the interpreter")
 
 
 @pytest.fixture
@@ -95,16 +98,20 @@ def test_rotate_and_store(arena, kernels, heads, kv_heads, dim, qk_norm, parts, 
 
 
 def reference_attend(args, context):
-    tensors = [x.float() for x in args[:5]]
-    return reference.attend(*tensors, context, args[5])
+    """The torch backend on the CPU, in float32."""
+    tensors = [x.float().cpu() for x in args[:5]]
+    fields = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
+    moved = {n: v.cpu() if isinstance(v, torch.Tensor) else v for n, v in fields.items()}
+    return reference.attend(*tensors, Context(**moved), args[5]).to(args[0].device)
 
 
 @pytest.mark.parametrize("split", [1, 2, 8])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dim", "block_size"), [(4, 2, 16, 4), (5, 1, 80, 16), (4, 4, 64, 256)]
+    ("heads", "kv_heads", "dim", "block_size"),
+    [(4, 2, 16, 4), (5, 1, 80, 16), (4, 4, 64, 256), pytest.param(16, 8, 128, 256, marks=large)],
 )
 def test_decode_attention(arena, kernels, make_paged, heads, kv_heads, dim, block_size, split):
-    lengths = [1, 0, 37, 64, 300, 129]
+    lengths = [1, 0, 37, 64, 300 if block_size < 64 else 900, 129]
     batch = make_paged(arena, lengths, None, heads, kv_heads, dim, block_size)
     # the number of multiprocessors decides into how many runs a sequence is split
     sms = split * len(lengths) * kv_heads // 4 + 1 if split > 1 else 0
@@ -115,7 +122,8 @@ def test_decode_attention(arena, kernels, make_paged, heads, kv_heads, dim, bloc
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "block_size"),
-                         [(4, 2, 16, 4), (2, 1, 80, 16), (2, 2, 128, 256)])  # fmt: skip
+                         [(4, 2, 16, 4), (2, 1, 80, 16), (2, 2, 128, 64),
+                          pytest.param(16, 8, 128, 256, marks=large)])  # fmt: skip
 @pytest.mark.parametrize("history", [None, [0, 5, 64, 100, 17]])
 def test_prefill_attention(arena, kernels, make_paged, heads, kv_heads, dim, block_size, history):
     new = [1, 70, 64, 3, 129]
