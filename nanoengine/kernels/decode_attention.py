@@ -33,14 +33,18 @@ def _split_length(length, SPLITS: tl.constexpr, BN: tl.constexpr):
 
 @triton.jit(do_not_specialize=["table_stride"])
 def _decode(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, table_ptr, length_ptr, table_stride, scale_log2,
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, table_ptr, length_ptr, order_ptr, table_stride,
+    scale_log2,
     KVH: tl.constexpr, G: tl.constexpr, BLOCK_G: tl.constexpr, D: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_SIZE: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
-    PDL: tl.constexpr,
+    ORDERED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (kv head, sequence, split): G query heads against the split's keys."""
-    kv_head, b, split = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    kv_head, b, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start_next(PDL)
+    if ORDERED:
+        b = tl.load(order_ptr + b)
+    b = b.to(tl.int64)
     length = tl.load(length_ptr + b)
     span = _split_length(length, SPLITS, BN)
     first, end = split * span, tl.minimum(split * span + span, length)
@@ -139,18 +143,19 @@ def decode_attention(
     scale: float,
     device: Capability,
     options: dict[str, Any],
-    plan: DecodePlan | None = None,
+    order: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q, [b, heads, head_dim], against context_lens[i] cached tokens each; zero where that is 0.
 
     caches: [blocks, block_size, kv_heads, head_dim]; block_tables: [b, blocks] int32, rows may be
-    longer apart than they are long; context_lens: [b] int32, the new token included.
+    longer apart than they are long; context_lens: [b] int32, the new token included; order: [b]
+    int32, which sequence the programs take first (`order.longest_first`).
     """
     q = q.contiguous()
     batch, heads, dim = q.shape
     block_size, kv_heads = k_cache.shape[1:3]
     block_d = max(16, triton.next_power_of_2(dim))
-    plan = plan or plan_decode(batch, kv_heads, block_d, device)
+    plan = plan_decode(batch, kv_heads, block_d, device)
     out, group = torch.empty_like(q), heads // kv_heads
     parts, lse = out, out  # without splits the kernel writes its output at once
     if plan.splits > 1:
@@ -158,10 +163,10 @@ def decode_attention(
         lse = torch.empty(batch, heads, plan.splits, dtype=torch.float32, device=q.device)
     _decode[(kv_heads, batch, plan.splits)](
         q, k_cache, v_cache, parts, lse, block_tables, context_lens,
-        block_tables.stride(0), scale * LOG2E,
+        context_lens if order is None else order, block_tables.stride(0), scale * LOG2E,
         KVH=kv_heads, G=group, BLOCK_G=max(16, triton.next_power_of_2(group)), D=dim,
         BLOCK_D=block_d, BLOCK_SIZE=block_size, BN=plan.tile, SPLITS=plan.splits,
-        num_warps=plan.warps, num_stages=plan.stages, **options,
+        ORDERED=order is not None, num_warps=plan.warps, num_stages=plan.stages, **options,
     )  # fmt: skip
     if plan.splits > 1:
         _merge[(heads, batch)](

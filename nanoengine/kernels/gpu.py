@@ -11,6 +11,7 @@ from nanoengine.kernels import (
     activation,
     decode_attention,
     norm,
+    order,
     prefill_attention,
     products,
     rope,
@@ -20,6 +21,18 @@ from nanoengine.kernels import (
 )  # fmt: skip
 from nanoengine.kernels.capability import Capability
 from nanoengine.kernels.pdl import launch_options
+
+ORDER_ABOVE = 16  # sequences: fewer all run at once, whatever their order
+
+# All layers of a run see the same lengths: the first one sorts them, for all (a Context describes
+# one run and never changes).
+_last_order: list[tuple[Context, torch.Tensor]] = []
+
+
+def _order_of(context: Context, lengths: torch.Tensor) -> torch.Tensor:
+    if not _last_order or _last_order[0][0] is not context:
+        _last_order[:] = [(context, order.longest_first(lengths))]
+    return _last_order[0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +124,9 @@ class GpuKernels:
         tables = context.block_tables
         if not context.is_prefill:
             lengths, tables = context.decode_tensors()
+            first = _order_of(context, lengths) if len(lengths) > ORDER_ABOVE else None
             return decode_attention.decode_attention(
-                q, k_cache, v_cache, tables, lengths, scale, self.device, self.options
+                q, k_cache, v_cache, tables, lengths, scale, self.device, self.options, first
             )
         ends_q, ends_k = context.prefill_lengths()
         keys, values = (k, v) if tables is None else (k_cache, v_cache)

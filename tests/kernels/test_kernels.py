@@ -8,9 +8,9 @@ import torch
 from nanoengine.attention import reference
 from nanoengine.context import Context
 from nanoengine.engine import cuda_graph
-from nanoengine.kernels import products
+from nanoengine.kernels import order, products
 from nanoengine.kernels.capability import detect
-from nanoengine.kernels.gpu import GpuKernels
+from nanoengine.kernels.gpu import ORDER_ABOVE, GpuKernels
 from nanoengine.layers import rotary, sampler
 from nanoengine.layers.activation import silu_and_mul
 
@@ -204,6 +204,20 @@ def test_sampler_agrees_with_the_reference(arena, kernels, vocab):
     kept = [i for i in range(rows) if i != 9]
     assert torch.equal(table[kept], got[kept])
     assert table[9] == table[rows] == -7
+
+
+@pytest.mark.parametrize("rows", [1, 16, 37, 600])
+def test_longest_first(arena, rows):
+    lengths = torch.randint(0, 30, (rows,), dtype=torch.int32).to(arena.device)
+    want = torch.argsort(lengths, descending=True, stable=True)
+    assert torch.equal(order.longest_first(lengths).long(), want)
+
+
+def test_decode_attention_in_any_order(arena, kernels, make_paged):
+    lengths = [3 + 7 * (i % 5) for i in range(ORDER_ABOVE + 3)]
+    batch = make_paged(arena, lengths, None, 2, 1, 16, 8)
+    got = kernels.attend(*batch.args, batch.context, batch.scale)
+    arena.close(got, reference_attend((*batch.args, batch.scale), batch.context))
 
 
 def test_resolve_placeholders(arena, kernels):
