@@ -113,13 +113,18 @@ def worker_main(bell: socket.socket, spec_text: str) -> None:
     """Entry point of a worker process. A failure goes to rank 0, traceback included."""
     spec = WorkerSpec(**json.loads(spec_text))
     _follow_parent(spec.follow_thread)
+    code = 1
     try:
         _serve(bell, spec)
+        code = 0
     except EOFError:  # rank 0 is gone: nobody is left to tell
-        os._exit(1)
+        pass
     except BaseException as error:
         report(bell, error)
-        os._exit(1)  # at once: an orderly end would wait for the other ranks
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # at once: taking the interpreter down would only keep rank 0 waiting
 
 
 def _serve(bell: socket.socket, spec: WorkerSpec) -> None:
@@ -152,7 +157,6 @@ def report(bell: socket.socket, error: BaseException) -> None:
         "secondary": isinstance(error, CollectiveError),
     }
     data = json.dumps(told).encode()
-    sys.stderr.flush()
     with contextlib.suppress(OSError):  # rank 0 is gone
         bell.sendall(FAILED + REPORT_LENGTH.pack(len(data)) + data)
 

@@ -317,7 +317,7 @@ def test_the_end_of_the_program_ends_the_workers(tmp_path: Path, ending: str, co
     before = traces()
     process = run_script(script(tmp_path, ending))
     pids = worker_pids(process)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == code, errors
     assert ("ValueError: end" in errors) == (code == 1)
     assert "leaked" not in errors
@@ -349,7 +349,7 @@ def test_a_signal_to_the_program_ends_the_workers(
         os.killpg(process.pid, how)
     else:
         os.kill(process.pid, how)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert wait_for(lambda: all(gone(pid) for pid in pids), 5)
     assert traces() <= before
     assert errors.count("KeyboardInterrupt") == (how == signal.SIGINT)
@@ -357,7 +357,7 @@ def test_a_signal_to_the_program_ends_the_workers(
 
 def test_without_the_main_guard_the_error_explains(tmp_path: Path) -> None:
     process = run_script(script(tmp_path, "pass", guard="if True:"))
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert 'if __name__ == "__main__":' in errors
     assert errors.count("Traceback") <= 2  # the error and its cause, of rank 0 alone
@@ -367,7 +367,7 @@ def test_a_program_without_a_file_needs_no_guard(tmp_path: Path) -> None:
     """As in a notebook: the main module is nothing that a worker could import again."""
     command = script(tmp_path, "workers.close(); print('closed')", guard="if True:")
     process = run_script([sys.executable, "-c", Path(command[1]).read_text(encoding="utf-8")])
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "closed" in out
 
