@@ -19,6 +19,7 @@ from nanoengine.course.server import TODO, environment
 from nanoengine.course.source import clean
 from nanoengine.course.stubs import is_stub
 
+_PATIENCE_SECONDS = 2.0
 _NOT_GRADED = ("bench", "classroom", "commands", "viz")  # packages that no grade depends on
 
 
@@ -97,8 +98,16 @@ class GradingServer:
         """End the server."""
         if self.owner != os.getpid():
             return
+        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.kill()
+            self._process.stdin.close()  # the end of its input: it tidies up and ends
+        # asked in three ways, each ruder: in the middle of a grade the first is not heard
+        for end in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(_PATIENCE_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                end()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:

@@ -89,10 +89,18 @@ def _forked(task: child.Task, key: bytes) -> Ended:
                 child.main(task, result.fileno(), key)
             finally:
                 os._exit(1)
-        status = _wait(pid)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # what the answer started
+        try:
+            status = _wait(pid)
+        finally:  # the answer itself, if the server has to end, and what it started
+            _end_group(pid)
         return Ended(status, _content(result), _text(output), _text(trace))
+
+
+def _end_group(pid: int) -> None:
+    """End every process of an answer's own session (there is none on Windows)."""
+    if sys.platform != "win32":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def _close_all_but(*kept: int) -> None:
@@ -135,12 +143,16 @@ def _spawned(task: child.Task, key: bytes, folder: Path) -> Ended:
             )
             message = json.dumps({"task": task._asdict(), "key": key.decode()})
             status: int | None = None
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                patience = _IMPORT_SECONDS + limits.WALL_SECONDS + _GRACE_SECONDS
+            patience = _IMPORT_SECONDS + limits.WALL_SECONDS + _GRACE_SECONDS
+            try:
                 process.communicate(message.encode(), timeout=patience)
                 status = process.returncode
-            process.kill()
-            process.wait()
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                process.kill()
+                _end_group(process.pid)
+                process.wait()
         return Ended(
             status, paths[0].read_bytes(), *(_decoded(path.read_bytes()) for path in paths[1:])
         )
@@ -187,6 +199,7 @@ def serve(requests: IO[str], replies: IO[str]) -> None:
 
     from nanoengine.course import tiny
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # tidy up also then
     torch.set_num_threads(1)  # before any work: forking a process with more threads can hang
     with tempfile.TemporaryDirectory(prefix="nanoengine-grader-") as name:
         folder = tiny.save_model(Path(name))

@@ -79,6 +79,9 @@ class Picture:
             f'src="data:image/png;base64,{data}">'
         )
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def __str__(self) -> str:
         """For a terminal: the alt text."""
         return f"[picture: {self.alt}]"

@@ -1,10 +1,16 @@
 """Answers that misbehave: one honest line each, never a pass, and the next grade works."""
 
 import textwrap
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from nanoengine.course import exercises, grade
+from nanoengine.course.grading import GradingServer
 from nanoengine.course.result import MESSAGE_LIMIT
 from nanoengine.course.stubs import solution_source, stub
 
@@ -104,6 +110,32 @@ def test_the_grader_is_unharmed_afterwards() -> None:
     for name in ("os._exit", "closed descriptors", "patched grader"):
         grade(ID, HOSTILE[name][0])
     assert grade(ID, RIGHT).state == "pass"
+
+
+def test_a_server_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a folder nor a process: after a grade, and when closed in the middle of one."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    server = GradingServer()
+    server.grade(ID, RIGHT, False)
+    assert list(tmp_path.iterdir())
+    server.close()
+    assert not list(tmp_path.iterdir())
+    server = GradingServer()
+    marker = tmp_path / "running"
+    endless = body(f"open({str(marker)!r}, 'w').close()\nwhile True: pass")
+    waiting = threading.Thread(target=lambda: suppressed(lambda: server.grade(ID, endless, False)))
+    waiting.start()
+    while not marker.exists():
+        time.sleep(0.02)
+    server.close()
+    waiting.join()
+    marker.unlink()
+    assert not list(tmp_path.iterdir())
+
+
+def suppressed(action: Callable[[], object]) -> None:
+    with suppress(Exception):
+        action()
 
 
 def test_prints_are_shown_and_cut() -> None:
