@@ -10,19 +10,16 @@ from nanoengine.attention.base import choose_backend
 from nanoengine.config import EngineConfig
 from nanoengine.context import Context, get_context
 from nanoengine.distributed.group import SINGLE, TPGroup
-from nanoengine.engine import cuda_graph, inputs, kv_cache, warm_up
+from nanoengine.engine import cuda_graph, inputs, kv_cache, upload, warm_up
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens, sampling_inputs
 from nanoengine.engine.sequence import Batch
-from nanoengine.engine.upload import upload
 from nanoengine.errors import ConfigError, NotEnoughMemory
 from nanoengine.kernels.binding import bind_kernels
 from nanoengine.layers import sampler
 from nanoengine.models.config import ModelConfig
 from nanoengine.models.qwen3 import Qwen3ForCausalLM
 from nanoengine.weights import build_model, load_weights
-
-PreparedRun = tuple[torch.Tensor, torch.Tensor, Context]
 
 
 class ModelRunner:
@@ -53,6 +50,7 @@ class ModelRunner:
         bind_kernels(self.model, self.kernels)
         # row -> the sequence's newest token; the next step reads it here before the host knows it
         self.last_token = torch.zeros(self.max_num_seqs, dtype=torch.int64, device=self.device)
+        self._activation_bytes = 0  # measured on a GPU, when the pool's size is
         self.kv_cache = self._allocate_kv_cache()
         self.buckets: list[int] = []
         self._record: StepRecord | None = None
@@ -80,56 +78,20 @@ class ModelRunner:
             tokens = self.sample_on_rank_0(logits, batch)  # 4
         return SampledTokens(tokens)
 
-    def prepare(self, batch: Batch) -> PreparedRun:
+    def prepare(self, batch: Batch) -> upload.PreparedRun:
         """The batch's integer lists as tensors: input_ids, positions and the context."""
         lists: inputs.PrefillInputs | inputs.DecodeInputs
         if batch.is_prefill:
             lists = inputs.prepare_prefill(batch.seqs, self.block_size)
-            input_ids, positions, context = self._upload_prefill(lists)
+            input_ids, positions, context = upload.prefill_run(lists, self.device)
         else:
             lists = inputs.prepare_decode(batch.seqs, self.block_size)
-            input_ids, positions, context = self._upload_decode(lists)
+            input_ids, positions, context = upload.decode_run(lists, self.device)
         if self._record is not None:
             self._record.inputs, self._record.context = lists, context
         if min(lists.input_ids) < 0:
             input_ids = self._resolve(input_ids)
         return input_ids, positions, context
-
-    def _upload_prefill(self, lists: inputs.PrefillInputs) -> PreparedRun:
-        arrays: list[np.ndarray] = [
-            np.array(lists.input_ids, np.int64),
-            np.array(lists.positions, np.int64),
-            np.array(lists.slot_mapping, np.int32),
-            np.array(lists.cu_seqlens_q, np.int32),
-            np.array(lists.cu_seqlens_k, np.int32),
-        ]
-        if lists.block_tables is not None:
-            arrays.append(np.array(lists.block_tables, np.int32))
-        ids, positions, slots, ends_q, ends_k, *tables = upload(arrays, self.device)
-        context = Context(
-            is_prefill=True,
-            slot_mapping=slots,
-            cu_seqlens_q=ends_q,
-            cu_seqlens_k=ends_k,
-            max_seqlen_q=lists.max_seqlen_q,
-            max_seqlen_k=lists.max_seqlen_k,
-            block_tables=tables[0] if tables else None,
-        )
-        return ids, positions, context
-
-    def _upload_decode(self, lists: inputs.DecodeInputs) -> PreparedRun:
-        arrays: list[np.ndarray] = [
-            np.array(lists.input_ids, np.int64),
-            np.array(lists.positions, np.int64),
-            np.array(lists.slot_mapping, np.int32),
-            np.array(lists.context_lens, np.int32),
-            np.array(lists.block_tables, np.int32),
-        ]
-        ids, positions, slots, lengths, tables = upload(arrays, self.device)
-        context = Context(
-            is_prefill=False, slot_mapping=slots, context_lens=lengths, block_tables=tables
-        )
-        return ids, positions, context
 
     def run_model(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Hidden states [n, hidden]: prefill runs eagerly, decode replays the smallest graph."""
@@ -164,7 +126,7 @@ class ModelRunner:
         if self.group.rank == 0:
             return self.group.broadcast(self.sample(logits, batch))
         tokens = torch.empty(len(batch.items), dtype=torch.int64, device=self.device)
-        (rows,) = upload([np.array([seq.row for seq in batch.seqs], np.int64)], self.device)
+        (rows,) = upload.upload([np.array([seq.row for seq in batch.seqs], np.int64)], self.device)
         self.last_token[rows] = self.group.broadcast(tokens)
         return tokens
 
@@ -229,6 +191,9 @@ class ModelRunner:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         stats = torch.cuda.memory_stats()
+        self._activation_bytes = (
+            stats["allocated_bytes.all.peak"] - stats["allocated_bytes.all.current"]
+        )
         return kv_cache.num_kvcache_blocks(
             total,
             total - free,
@@ -261,11 +226,13 @@ class ModelRunner:
         )
         torch.cuda.synchronize()
         taken = free_before - torch.cuda.mem_get_info()[0]
-        if self.config.num_kvcache_blocks is None and taken > self.config.gpu_reserve_bytes:
+        kept = self.config.gpu_reserve_bytes
+        # activations have their own place beside the pool, and stay with the allocator once used
+        if self.config.num_kvcache_blocks is None and taken > kept + self._activation_bytes:
             raise NotEnoughMemory(
-                f"graphs and warm-up took {taken >> 20} MiB, but gpu_reserve_bytes keeps only "
-                f"{self.config.gpu_reserve_bytes >> 20} MiB free for them: raise it, or lower "
-                "graph_max_batch or max_num_batched_tokens"
+                f"graphs and warm-up took {taken >> 20} MiB, but beside the KV pool there are only "
+                f"{self._activation_bytes >> 20} MiB for activations and gpu_reserve_bytes, "
+                f"{kept >> 20} MiB: raise that, or lower graph_max_batch"
             )
 
     @torch.inference_mode()
