@@ -50,7 +50,6 @@ class ModelRunner:
         bind_kernels(self.model, self.kernels)
         # row -> the sequence's newest token; the next step reads it here before the host knows it
         self.last_token = torch.zeros(self.max_num_seqs, dtype=torch.int64, device=self.device)
-        self._activation_bytes = 0  # measured on a GPU, when the pool's size is
         self.kv_cache = self._allocate_kv_cache()
         self.buckets: list[int] = []
         self._record: StepRecord | None = None
@@ -191,9 +190,6 @@ class ModelRunner:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         stats = torch.cuda.memory_stats()
-        self._activation_bytes = (
-            stats["allocated_bytes.all.peak"] - stats["allocated_bytes.all.current"]
-        )
         return kv_cache.num_kvcache_blocks(
             total,
             total - free,
@@ -212,11 +208,19 @@ class ModelRunner:
         self.run(largest).tolist()
 
     def _prepare_gpu(self) -> None:
-        """Leave nothing to compile for the first request, and check what all that has taken."""
+        """Capture graphs, check what they took, and leave nothing to compile for a request."""
         torch.cuda.synchronize()
         free_before, _ = torch.cuda.mem_get_info()
         if self.config.use_graphs(self.device):
             self._capture_graphs()
+        torch.cuda.empty_cache()  # activations have their own place beside the pool
+        taken = free_before - torch.cuda.mem_get_info()[0]
+        reserve = self.config.gpu_reserve_bytes
+        if self.config.num_kvcache_blocks is None and taken > reserve:
+            raise NotEnoughMemory(
+                f"the graphs took {taken >> 20} MiB, but gpu_reserve_bytes keeps only "
+                f"{reserve >> 20} MiB free beside the KV pool: raise it, or lower graph_max_batch"
+            )
         warm_up.rehearse(
             self.run,
             self.config.max_num_batched_tokens,
@@ -225,15 +229,6 @@ class ModelRunner:
             self.num_kvcache_blocks,
         )
         torch.cuda.synchronize()
-        taken = free_before - torch.cuda.mem_get_info()[0]
-        kept = self.config.gpu_reserve_bytes
-        # activations have their own place beside the pool, and stay with the allocator once used
-        if self.config.num_kvcache_blocks is None and taken > kept + self._activation_bytes:
-            raise NotEnoughMemory(
-                f"graphs and warm-up took {taken >> 20} MiB, but beside the KV pool there are only "
-                f"{self._activation_bytes >> 20} MiB for activations and gpu_reserve_bytes, "
-                f"{kept >> 20} MiB: raise that, or lower graph_max_batch"
-            )
 
     @torch.inference_mode()
     def _capture_graphs(self) -> None:
