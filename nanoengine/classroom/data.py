@@ -32,8 +32,8 @@ _SPLIT = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# chitchat/ID/RUN and replies/QUESTION/COPY; the others are named SOURCE/BOOK/CHAPTER or so.
-_ONE_PART_GROUPS = ("chitchat", "replies")
+# chitchat/ID/RUN, replies/QUESTION/COPY and patterns; the others are SOURCE/BOOK/CHAPTER or so.
+_ONE_PART_GROUPS = ("chitchat", "replies", "smalltalk", "tales")
 
 Tokens = npt.NDArray[np.uint16]
 
@@ -104,7 +104,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Token
 class Encoded:
     """Documents as token ids, flat: piece i is `tokens[piece_ends[i-1]:piece_ends[i]]`.
 
-    `doc_ends` counts pieces; `is_dialogue` and `text_bytes` (UTF-8) have one entry a document.
+    `doc_ends` counts pieces; `is_dialogue`, `text_bytes` (UTF-8) and `sources` (the first part
+    of the name) have one entry a document.
     """
 
     tokens: Tokens
@@ -112,6 +113,7 @@ class Encoded:
     doc_ends: npt.NDArray[np.int64]
     is_dialogue: npt.NDArray[np.bool_]
     text_bytes: npt.NDArray[np.int64]
+    sources: npt.NDArray[np.str_]
 
     def documents(self) -> Iterator[tuple[bool, list[Tokens]]]:
         """(is it a dialogue, its pieces) for each document."""
@@ -132,6 +134,7 @@ def encode(tokenizer: Tokenizer, documents: list[Document]) -> Encoded:
         np.cumsum([len(document.pieces) for document in documents]),
         np.array([document.kind == "dialogue" for document in documents]),
         np.array([sum(len(p.encode()) for p in d.pieces) for d in documents]),
+        np.array([document.name.split("/")[0] for document in documents]),
     )
 
 
@@ -179,14 +182,14 @@ def epoch_stream(encoded: Encoded, renderer: Renderer, rng: np.random.Generator)
     parts: list[list[int]] = []
     for dialogue, pieces in encoded.documents():
         if dialogue:
-            parts += [renderer.dialogue(turns) for turns in _cut(pieces, 2, 12, rng)]
+            parts += [renderer.dialogue(turns) for turns in cut(pieces, 2, 12, rng)]
         else:
-            parts += [renderer.prose(np.array(p)) for p in _cut(pieces[0], 200, 1200, rng)]
+            parts += [renderer.prose(np.array(p)) for p in cut(pieces[0], 200, 1200, rng)]
     order = rng.permutation(len(parts))
     return np.fromiter((t for i in order for t in parts[i]), np.uint16)
 
 
-def _cut(items: Any, low: int, high: int, rng: np.random.Generator) -> Iterator[Any]:
+def cut(items: Any, low: int, high: int, rng: np.random.Generator) -> Iterator[Any]:
     """Consecutive slices of random length in [low, high); a short rest goes to the last one."""
     start, total = 0, len(items)
     while start < total:

@@ -4,6 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
+from nanoengine.errors import NanoengineError
+
 MODEL_FILES = (
     "config.json",
     "generation_config.json",
@@ -19,7 +21,7 @@ _REMEDY = (
 )
 
 
-class ClassroomModelError(RuntimeError):
+class ClassroomModelError(NanoengineError, RuntimeError):
     """A file of the classroom model is missing or not the one that was shipped."""
 
 

@@ -135,3 +135,8 @@ def test_loss_curve_belongs_to_this_model(model) -> None:
     held_out = [p["held_out_loss"] for p in log["curve"] if "held_out_loss" in p]
     assert len(held_out) > 10
     assert held_out[-1] < 1.02 * min(held_out)
+    second = log["refined"]
+    assert second["config"]["mixture_tokens"] > 0
+    assert second["config"]["hidden_size"] == log["config"]["hidden_size"]
+    assert sum(second["shares"].values()) == pytest.approx(1.0)
+    assert second["curve"][-1]["held_out_loss"] < 1.1 * held_out[-1]
