@@ -15,6 +15,7 @@ from nanoengine.models.config import read_json
 
 _INDEX = "model.safetensors.index.json"
 _FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names
+_COMPUTED = "rotary_emb.inv_freq"  # a table that older Llama files carry; computed here
 _SHOWN = 8  # names listed in an error before "and N more"
 
 
@@ -53,6 +54,8 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     # a checkpoint of a tied model may carry the head again; it is the embedding
     if model.lm_head.weight is model.model.embed_tokens.weight:  # type: ignore[union-attr]
         files.pop("lm_head.weight", None)
+    for name in [name for name in files if name.endswith(_COMPUTED)]:
+        del files[name]
     expected = dict(_expected(model))
     _refuse_names("missing", sorted(expected.keys() - files.keys()), folder)
     _refuse_names("unknown", sorted(files.keys() - expected.keys()), folder)

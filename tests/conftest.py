@@ -1,5 +1,6 @@
 """Fixtures that many tests share: tiny checkpoints, made once a process."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from nanoengine.llm import LLM
 
 hypothesis.settings.register_profile("default", deadline=None)  # machines are busy
 hypothesis.settings.load_profile("default")
+# a pytest-xdist worker's __main__ has no __spec__, which multiprocessing reads before it spawns
+if not hasattr(sys.modules["__main__"], "__spec__"):
+    sys.modules["__main__"].__spec__ = None
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 
 

@@ -106,6 +106,12 @@ def test_unknown_weights_are_refused(folder: Path) -> None:
     refused(folder, r"1 unknown weights: model\.layers\.0\.mlp\.gate_up_proj\.weight.*config.json")
 
 
+def test_the_computed_table_of_older_llama_files_is_left_out(folder: Path) -> None:
+    name = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    rewrite(folder, lambda t: t.update({name: torch.ones(8)}))
+    LLM(folder).close()
+
+
 def test_biases_that_config_does_not_announce_are_refused(
     checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:

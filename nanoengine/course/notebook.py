@@ -177,16 +177,28 @@ def show(exercise_id: str) -> None:
     _show(wrapped(f"# {exercise.target}\n{solution_source(exercise)}".rstrip()))
 
 
-def progress() -> None:
-    """Show every exercise and question with its state and points."""
+def progress(*lessons: str) -> None:
+    """Show every exercise and question, of all lessons or of the named ones, `progress("01")`.
+
+    Raises CourseError for a lesson that does not exist.
+    """
+    known = sorted({exercise.lesson for exercise in exercises.values()})
+    for lesson in lessons:
+        if lesson not in known:
+            raise CourseError(f"there is no lesson {lesson!r}: known are {', '.join(known)}")
+    shown = lessons or tuple(known)
     rows = []
     for exercise in exercises.values():
+        if exercise.lesson not in shown:
+            continue
         result, _ = _standing(exercise)
         note = exercise.title if result.state != "fail" else result.message
         rows.append(Row(exercise.id, result.state, result.points, exercise.points, note))
     mine = work()
     answers = mine.answers()
     for entry in questions.values():
+        if not entry.id.startswith(shown):
+            continue
         given = entry.check(mine.student, answers.get(entry.id, ...))
         note = "question" if given.state != "fail" else given.message
         rows.append(Row(entry.id, given.state, given.points, entry.points, note))

@@ -12,9 +12,7 @@ Function = Callable[..., Any]
 
 
 @contextmanager
-def swap(
-    what: str | Mapping[str, Function], function: Function | None = None
-) -> Iterator[None]:
+def swap(what: str | Mapping[str, Function], function: Function | None = None) -> Iterator[None]:
     """Inside the `with` block the engine runs `function` instead of the library's.
 
     One exercise, `swap("01.slot_mapping", fn)`, or several at once, `swap({id: fn, ...})`. The

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nanoengine.engine.model_runner import ModelRunner
 
 
-class Allocations(TorchDispatchMode):
+class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within its `with` block: `curve` grows by an entry a new tensor memory and a release.
 
     Entries are bytes beyond what was alive before. Views add nothing; what an operation takes
@@ -20,8 +20,8 @@ class Allocations(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.curve = [0]
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.curve: list[int] = [0]
         self._alive: set[int] = set()
 
     def __torch_dispatch__(
@@ -66,7 +66,8 @@ def allocated_during(work: Callable[[], Any]) -> list[int]:
     """
     with Allocations() as allocations:
         work()
-    return allocations.curve
+    curve: list[int] = allocations.curve
+    return curve
 
 
 def warm_up_curve(runner: "ModelRunner") -> list[int]:

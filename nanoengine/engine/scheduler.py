@@ -94,24 +94,25 @@ class Scheduler:
         budget = self.max_num_batched_tokens - num_decode
         if num_decode:
             budget = min(budget, self.max_prefill_tokens)
-        begun = [seq for seq in self._live() if seq.is_prefilling]
         items: list[ScheduledItem] = []
-        for i, seq in enumerate(begun):
-            # one token is left for each prompt behind this one: all of them advance
-            share = max(1, budget - (len(begun) - 1 - i))
-            items.append(
-                self._item(seq, min(share, seq.num_prefill_tokens - seq.num_cached_tokens))
-            )
-            budget -= items[-1].end - items[-1].start
+
+        def take(seq: Sequence) -> int:
+            chunk = min(budget, seq.num_prefill_tokens - seq.num_cached_tokens)
+            items.append(self._item(seq, chunk))
+            return chunk
+
+        # At most one prompt is half done, for only the last one admitted can have met the end of
+        # the budget; and something is left for it, for fewer sequences run than the budget has
+        # tokens.
+        for seq in self._live():
+            if seq.is_prefilling:
+                budget -= take(seq)
         while budget > 0 and self.waiting and len(self.running) < self.max_num_seqs:
             seq = self.waiting[0]
             if not self.block_manager.allocate(seq):
                 break
             self._admit(seq)
-            items.append(
-                self._item(seq, min(budget, seq.num_prefill_tokens - seq.num_cached_tokens))
-            )
-            budget -= items[-1].end - items[-1].start
+            budget -= take(seq)
         return items
 
     def _item(self, seq: Sequence, num_tokens: int) -> ScheduledItem:

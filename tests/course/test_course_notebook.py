@@ -124,6 +124,15 @@ def test_hints_come_one_by_one(cell: Cell) -> None:
     assert "the last one" in shown[3]
 
 
+def test_progress_of_one_lesson(cell: Cell) -> None:
+    out = cell('progress("01")')
+    assert "01.slot_mapping" in out
+    assert "01.q.slots" in out
+    assert "03." not in out
+    with pytest.raises(CourseError, match="no lesson '77'"):
+        notebook.progress("77")
+
+
 def test_show_and_progress(cell: Cell) -> None:
     assert "position % block_size" in cell(f"show({ID!r})")
     cell(exercise_cell(RIGHT))

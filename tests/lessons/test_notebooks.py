@@ -77,7 +77,9 @@ def test_every_question_has_an_answer_cell(lesson: Lesson) -> None:
 def test_messages_lead_to_sections_that_exist(lesson: Lesson) -> None:
     """`where` says "section 4, Slots": there is a heading "## 4. Slots"."""
     headings = {
-        line.lstrip("# ") for text in lesson.texts("markdown") for line in text.splitlines()
+        line.lstrip("# ")
+        for text in lesson.texts("markdown")
+        for line in text.splitlines()
         if line.startswith("## ")
     }
     entries = [*exercises.values(), *questions.values()]

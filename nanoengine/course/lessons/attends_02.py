@@ -148,9 +148,7 @@ def compare_attend(case: Case, expected: Any, got: Any) -> Difference | None:
     if wrong:
         return wrong
     used = [row for row, (_, new) in enumerate(_queries(case.args)) if new]
-    row = first_far_row(
-        [expected["result"][i] for i in used], [got["result"][i] for i in used]
-    )
+    row = first_far_row([expected["result"][i] for i in used], [got["result"][i] for i in used])
     if row is None:
         return None
     row = used[row]

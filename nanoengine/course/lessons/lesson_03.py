@@ -72,8 +72,8 @@ EXERCISES = (
             "the layers. Layer i gets kv_cache[0, i] as k_cache and kv_cache[1, i] as v_cache. If "
             "there are more or fewer of them than the cache has layers, raise ValueError.",
             "layers = [m for m in model.modules() if isinstance(m, Attention)]; compare "
-            "len(layers) with kv_cache.shape[1]; for index, layer in enumerate(layers): layer.k_cache = "
-            "kv_cache[0, index]; the same for v_cache with 1.",
+            "len(layers) with kv_cache.shape[1]; for index, layer in enumerate(layers): "
+            "layer.k_cache = kv_cache[0, index]; the same for v_cache with 1.",
         ),
         where="section 5, One tensor",
         cases=binding_03.binding_cases,

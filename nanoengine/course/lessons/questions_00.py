@@ -79,8 +79,10 @@ QUESTIONS = (
     ValueQuestion(
         id="00.q.rank",
         draw=lambda rng: {},
-        text=lambda drawn: "With several ranks, which of the five steps (1 tensors and context, "
-        "2 model, 3 logits, 4 sampling, 5 reset) run on rank 0 only? A list of numbers.",
+        text=lambda drawn: (
+            "With several ranks, which of the five steps (1 tensors and context, "
+            "2 model, 3 logits, 4 sampling, 5 reset) run on rank 0 only? A list of numbers."
+        ),
         answer=lambda drawn: [_SAMPLING],
         explain=_why_rank,
         where="section 2, The five steps",
@@ -88,8 +90,10 @@ QUESTIONS = (
     ValueQuestion(
         id="00.q.rows",
         draw=_draw_prompts,
-        text=lambda drawn: f"Fresh prompts of {drawn['lengths']} tokens are prefilled in one run. "
-        "How many rows have input_ids and the logits? A list of two numbers.",
+        text=lambda drawn: (
+            f"Fresh prompts of {drawn['lengths']} tokens are prefilled in one run. "
+            "How many rows have input_ids and the logits? A list of two numbers."
+        ),
         answer=_rows,
         explain=_why_rows,
         where="section 3, One prefill, one decode",

@@ -62,9 +62,11 @@ QUESTIONS = (
     ValueQuestion(
         id="02.q.minus_one",
         draw=_draw_damage,
-        text=lambda d: f"A KV cache has {d['blocks']} blocks of {d['size']}. Someone writes "
-        "cache.flatten(0, 1)[slot_mapping] = k, and a padded row has slot -1. Which slot is "
-        "overwritten (a number)?",
+        text=lambda d: (
+            f"A KV cache has {d['blocks']} blocks of {d['size']}. Someone writes "
+            "cache.flatten(0, 1)[slot_mapping] = k, and a padded row has slot -1. Which slot is "
+            "overwritten (a number)?"
+        ),
         answer=lambda d: d["blocks"] * d["size"] - 1,
         explain=_why_damage,
         where="section 4, Writing",
@@ -72,9 +74,11 @@ QUESTIONS = (
     ValueQuestion(
         id="02.q.reads",
         draw=_draw_decode,
-        text=lambda d: f"Decode: context_lens {d['length']}, block table {d['blocks']}, block "
-        f"size {_SIZE}. Which slots does attention read for this sequence (a list, in order of "
-        "the positions)?",
+        text=lambda d: (
+            f"Decode: context_lens {d['length']}, block table {d['blocks']}, block "
+            f"size {_SIZE}. Which slots does attention read for this sequence (a list, in order of "
+            "the positions)?"
+        ),
         answer=_read_slots,
         explain=_why_read,
         where="section 5, Reading",
@@ -82,9 +86,11 @@ QUESTIONS = (
     ValueQuestion(
         id="02.q.keys",
         draw=_draw_chunk,
-        text=lambda d: f"A prefill chunk computes {d['new']} tokens of a sequence with "
-        f"{d['cached']} cached ones. How many keys does query {d['query']} of the chunk see "
-        "(counted from 0; a number)?",
+        text=lambda d: (
+            f"A prefill chunk computes {d['new']} tokens of a sequence with "
+            f"{d['cached']} cached ones. How many keys does query {d['query']} of the chunk see "
+            "(counted from 0; a number)?"
+        ),
         answer=lambda d: d["cached"] + d["query"] + 1,
         explain=_why_keys,
         where="section 5, Reading",

@@ -165,6 +165,8 @@ def _why(case: Case, slot: int, held: str, found: str) -> str:
         return ": a padded row must write nothing at all, not even what was there"
     if found.startswith(f"slot {slot}'s old"):
         return ": nothing was written there (a copy of the cache does not count)"
+    if not found and slot not in slots and slot - 1 in slots:
+        return ": more than the row was written into the slot before it; mask the columns behind"
     if held[-1:] != found[-1:] and found.startswith("token"):
         return ": K and V are exchanged"
     if "old" in held:

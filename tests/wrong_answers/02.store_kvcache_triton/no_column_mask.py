@@ -1,5 +1,5 @@
 # check: several tokens
-# words: slot
+# words: slot 12|mask the columns
 # why: BLOCK columns written where the row has ROW
 # passes ordinary: yes
 import triton
