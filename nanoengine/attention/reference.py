@@ -59,7 +59,11 @@ def attend(
         if context.block_tables is None:
             keys, values = k[rows], v[rows]
         else:
-            slots = _slots(context.block_tables[i : i + 1], torch.arange(length)[None], k_cache)[0]
+            slots = _slots(
+                context.block_tables[i : i + 1],
+                torch.arange(length, device=q.device)[None],
+                k_cache,
+            )[0]
             keys, values = _gather(k_cache, slots), _gather(v_cache, slots)
         out[rows] = _causal(q[rows], keys, values, scale)
     return out
@@ -71,7 +75,7 @@ def _causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> 
     mask = None
     if not fresh:
         # the mask's diagonal is aligned at the bottom right: the last query sees every key
-        mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
+        mask = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).tril(len(k) - len(q))
     out = F.scaled_dot_product_attention(
         q.transpose(0, 1)[None],
         k.transpose(0, 1)[None],
@@ -130,7 +134,7 @@ def _decode_plan(context: Context, k_cache: torch.Tensor) -> _DecodePlan:
     context_lens, block_tables = context.decode_tensors()
     lengths = context_lens[:, None]
     longest, shortest = int(context_lens.max()), int(context_lens.min())
-    positions = torch.arange(longest)[None]
+    positions = torch.arange(longest, device=context_lens.device)[None]
     seen = positions < lengths
     # Behind a sequence's end its first token is read again: it is masked, and it is never the
     # uninitialised memory that a masked but unwritten slot may hold (0 times NaN is NaN).
