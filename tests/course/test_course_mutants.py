@@ -49,7 +49,7 @@ def test_every_mutant_fails_or_is_explained(exercise_id: str) -> None:
     passed, count = survivors_of(exercises[exercise_id])
     explained: dict[str, Any] = SURVIVORS[exercise_id]
     assert count >= 3, "too small to mutate?"
-    assert sorted(passed) == sorted(explained), "explain them, or add the case that kills them"
+    assert sorted(set(passed)) == sorted(explained), "explain them, or add the case that kills them"
     assert all(len(reason) > 10 for reason in explained.values())
 
 

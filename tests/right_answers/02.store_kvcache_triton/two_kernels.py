@@ -9,7 +9,9 @@ def _scatter(x_ptr, cache_ptr, slot_ptr, stride, ROW: tl.constexpr, BLOCK: tl.co
     slot = tl.load(slot_ptr + token).to(tl.int64)
     column = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + token * stride + column, mask=column < ROW)
-    tl.store(cache_ptr + slot * ROW + column, x, mask=(column < ROW) & (slot >= 0))
+    # not (column < ROW) & (slot >= 0): Triton 3.9's interpreter cannot `&` a block and a scalar
+    wanted = tl.where(slot >= 0, column, ROW) < ROW
+    tl.store(cache_ptr + slot * ROW + column, x, mask=wanted)
 
 
 def store_kvcache(k, v, k_cache, v_cache, slot_mapping):
