@@ -1,6 +1,7 @@
 """The magic and its helpers in a real IPython, and the student's files."""
 
 import io
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -36,6 +37,8 @@ def lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def cell(lessons: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
     """Run a cell in a fresh shell; returns what a terminal would show."""
+    # a shell puts itself in place of __main__, which other tests' spawned workers look at
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     shell = interactiveshell.InteractiveShell.instance()
     shell.reset(new_session=True)
     shell.run_line_magic("load_ext", "nanoengine.course")
