@@ -100,6 +100,8 @@ class Workers:
         """End the workers and wait until they are gone; a second call does nothing."""
         self.failure = self.failure or "closed"
         self._end()
+        # torch's group holds a dozen descriptors and threads: let go of it, not only of the workers
+        self.group = TPGroup(self.group.rank, self.group.size)
 
     def hanging(self) -> list[Peer]:
         """Workers that are not done although rank 0 has been for `seconds`."""

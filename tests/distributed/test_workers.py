@@ -10,6 +10,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Workers]]:
     def begin(size: int = 2, seconds: float = SECONDS, **args: Any) -> Workers:
         args = {"log": str(tmp_path / "log"), **args}
         workers = launch(size, TARGET, args, torch.device("cpu"), seconds)
-        opened.append((workers, [peer.pid for peer in workers.peers]))
+        opened.append((weakref.ref(workers), [peer.pid for peer in workers.peers]))
         return workers
 
     yield begin
-    for workers, pids in opened:
-        workers.close()
+    for reference, pids in opened:
+        if (workers := reference()) is not None:
+            workers.close()
         assert all(gone(pid) for pid in pids)
     assert wait_for(lambda: traces() <= before, 3)
     assert not multiprocessing.active_children()
