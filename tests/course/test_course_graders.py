@@ -79,7 +79,7 @@ def ordinary_tokens(folder: Path) -> list[list[int]]:
     )
     engine = LLMEngine(folder, config)
     engine.block_manager.free_block_ids.popitem(last=False)  # block 0: taken by somebody else
-    engine.model_runner.kv_cache.zero_()  # as fresh memory mostly is: no NaN left by an earlier test
+    engine.runner.kv_cache.zero_()  # as fresh memory mostly is: no NaN left by an earlier test
     params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
     ids = [
         engine.add_request(p, params) for p in ([5, 9, 2, 30, 8], [7, 1, 4], [60, 3, 12, 11, 40])
