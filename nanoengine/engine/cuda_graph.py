@@ -23,7 +23,8 @@ def graph_buckets(max_num_seqs: int, limit: int = 512, step: int = 16) -> list[i
     >>> graph_buckets(40)
     [1, 2, 4, 8, 16, 32, 40]
 
-    The end matters: without it a maximum of 100 would stop at 96, and 97 would find no graph.
+    A batch larger than `limit` runs eagerly, so it needs no graph. The end matters: without it a
+    maximum of 100 would stop at 96, and 97 would find no graph.
     """
     largest = min(max_num_seqs, limit)
     small = [size for size in (1, 2, 4, 8) if size < min(largest, step)]
@@ -31,7 +32,9 @@ def graph_buckets(max_num_seqs: int, limit: int = 512, step: int = 16) -> list[i
 
 
 def pick_bucket(batch_size: int, buckets: Sequence[int]) -> int | None:
-    """The smallest bucket that holds the batch; None when it is larger than all: run eagerly.
+    """The smallest bucket that holds the batch; None when there is none: run eagerly.
+
+    buckets: ascending; empty in an engine without graphs.
 
     >>> pick_bucket(37, graph_buckets(512))
     48
@@ -87,8 +90,12 @@ def stage_inputs(
 ) -> None:
     """Copy a batch of b <= bucket sequences into the buffers and make rows [b, bucket) harmless.
 
-    A padded row has slot -1, so it writes no K and V, and length 0, so it reads none; its token
-    id, position and block table may keep old values.
+    input_ids, positions: [b] int64; the context's slot_mapping, context_lens: [b] int32;
+    its block_tables: [b, w] int32, where w may be smaller than the buffer's width.
+
+    A graph knows addresses: the buffers are written, never replaced. A padded row has slot -1, so
+    it writes no K and V, and length 0, so it reads none; its token id, position and block table
+    may keep old values.
     """
     batch = len(input_ids)
     context_lens, block_tables = context.decode_tensors()
@@ -125,8 +132,14 @@ def capture_all(
 ) -> dict[int, Graph]:
     """Capture the model's body once for each bucket: {bucket: graph}.
 
-    Largest first, so that the smaller graphs fit into its memory pool. Each runs once before its
-    capture: what compiles or allocates on a first call must not do so while recording.
+    A body calls the model on rows [:bucket] of input_ids and positions, inside
+    `captured_context(buffers.context(bucket))`, and copies the [bucket, hidden] result into rows
+    [:bucket] of hidden_states. `new_graph(bucket)` makes a graph, `graph.capture(body, pool)`
+    records the body; the CPU double calls it again at every replay.
+
+    Largest first, so that the smaller graphs fit into its memory: `pool` is None at first, then
+    the first graph's `pool()`. Each body runs once before its capture: what compiles or allocates
+    on a first call must not do so while recording.
     """
     graphs: dict[int, Graph] = {}
     pool: object = None
@@ -170,8 +183,9 @@ class GraphDouble:
     """The CPU's stand-in: obeys the rules of a real graph and complains where one would not.
 
     It computes on the addresses and shapes of the capture, whatever the live Context says;
-    buffers replaced since are an error; padded rows are filled with garbage before, so that one
-    that is read shows, and their results are NaN.
+    buffers replaced since are an error, and so is a row that is neither a sequence nor padding;
+    padded rows are filled with garbage before, so that one that is read shows, and their results
+    are NaN.
     """
 
     def __init__(self, buffers: GraphBuffers, bucket: int) -> None:
@@ -197,15 +211,27 @@ class GraphDouble:
                     f"buffer {name} is another tensor than at capture: a graph reads the captured "
                     "address; copy into the buffer instead of replacing it"
                 )
-        b = self.buffers
-        padded = (b.slot_mapping[: self.bucket] < 0) & (b.context_lens[: self.bucket] == 0)
-        rows = padded.nonzero().flatten()
+        b, rows = self.buffers, self._padded_rows()
         b.input_ids[rows] = 0
         b.positions[rows] = 0
         b.block_tables[rows] = torch.iinfo(torch.int32).max
         self._body()
         b.hidden_states[rows] = torch.nan
         b.block_tables[rows] = 0
+
+    def _padded_rows(self) -> torch.Tensor:
+        """Indices of the rows that are padding; on a GPU half-padded ones would waste or harm."""
+        slots = self.buffers.slot_mapping[: self.bucket]
+        lengths = self.buffers.context_lens[: self.bucket]
+        padded = slots < 0
+        half = (padded != (lengths == 0)).nonzero().flatten()
+        if len(half):
+            row = int(half[0])
+            raise GraphError(
+                f"row {row} of bucket {self.bucket} has slot {int(slots[row])} and context_lens "
+                f"{int(lengths[row])}: a sequence has a slot and a length, padding has -1 and 0"
+            )
+        return padded.nonzero().flatten()
 
     def pool(self) -> object:
         """The double shares no memory; any value other than None will do."""

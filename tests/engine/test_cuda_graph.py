@@ -232,3 +232,14 @@ def test_wrong_staging_changes_the_tokens(
     except Exception:
         return
     assert wrong_tokens != eager
+
+
+@pytest.mark.parametrize(("slot", "length"), [(9, 0), (-1, 5), (-1, -1)])
+def test_a_half_padded_row_is_an_error(slot: int, length: int) -> None:
+    """It would write K and V nobody asked for, or read what nobody needs."""
+    _, buffers, graphs = toy_graphs([2])
+    stage_inputs(buffers, torch.tensor([1]), torch.tensor([0]), decode_context([4], [1], [[1]]), 2)
+    graphs[2].replay()
+    buffers.slot_mapping[1], buffers.context_lens[1] = slot, length
+    with pytest.raises(GraphError, match=rf"row 1 of bucket 2 has slot {slot} and .* {length}:"):
+        graphs[2].replay()
