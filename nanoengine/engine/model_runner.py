@@ -67,7 +67,10 @@ class ModelRunner:
     def run(self, batch: Batch, record: StepRecord | None = None) -> SampledTokens:
         """Run the model once over a batch and sample a token for each of its sequences.
 
-        The tokens stay on the device; whoever needs the numbers asks the returned handle.
+        Five steps: tensors and the context; hidden states; logits; tokens, sampled on rank 0
+        alone; the end of the context, also after an exception. `record` becomes self._record,
+        where the steps write down what happens (None: nothing is written). The tokens stay on the
+        device; whoever needs the numbers asks the returned handle.
         """
         self._record = record
         input_ids, positions, context = self.prepare(batch)  # 1: tensors, and the context

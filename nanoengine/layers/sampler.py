@@ -38,9 +38,9 @@ def sample(logits: torch.Tensor, temperatures: torch.Tensor, noise: torch.Tensor
 
     Temperature 0 gives the first largest logit. Otherwise the number is looked up in the
     cumulated distribution softmax(logits / temperature): token i is chosen when the number falls
-    between the probabilities summed before i and those up to i. With probabilities [0.5, 0.2,
-    0.3], 0.6 chooses token 1. The sum is taken in two levels, blocks first, then inside the
-    block that was hit: fewer roundings, and a GPU kernel can do the same.
+    between the probabilities summed before i (included) and those up to i (excluded). With
+    probabilities [0.5, 0.2, 0.3], 0.6 chooses token 1. A token of logit -inf is never chosen, and
+    no rounding leads out of the vocabulary.
     """
     greedy = logits.argmax(dim=-1)
     cold = temperatures < GREEDY_BELOW
@@ -48,6 +48,8 @@ def sample(logits: torch.Tensor, temperatures: torch.Tensor, noise: torch.Tensor
         return greedy
     scaled = logits.float() / torch.where(cold, 1.0, temperatures)[:, None]
     weights = torch.exp(scaled - scaled.amax(dim=-1, keepdim=True))  # [b, vocab], largest is 1
+    # Two levels, blocks first, then inside the block that was hit: fewer roundings, and a GPU
+    # kernel can do the same.
     padding = -weights.shape[1] % _BLOCK
     weights = torch.nn.functional.pad(weights, (0, padding)).view(len(logits), -1, _BLOCK)
     block_sums = weights.sum(dim=-1).double().cumsum(dim=-1)  # [b, blocks]
