@@ -28,11 +28,28 @@ _MAX_STEPS = 300
 
 
 class Arrival(NamedTuple):
-    """A request: the step before which it arrives, its prompt, and how many tokens it wants."""
+    """A request: the step before which it arrives, its prompt, and how many tokens it wants.
+
+    temperature, seed, top_k: of its sampling; greedy without them.
+    """
 
     step: int
     prompt: list[int]
     max_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
+    top_k: int = 0
+
+    @property
+    def params(self) -> SamplingParams:
+        """The same for the engine; only max_tokens ends the request."""
+        return SamplingParams(
+            temperature=self.temperature,
+            seed=self.seed,
+            top_k=self.top_k,
+            max_tokens=self.max_tokens,
+            ignore_eos=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +176,24 @@ SCENARIOS = {
             {**_BASE, "num_kvcache_blocks": None, "cpu_kvcache_bytes": _POOL_BYTES},
             tuple(Arrival(0, _prompt(63 + i, 6 + 5 * i), 9) for i in range(3)),
         ),
+        Scenario(
+            "sampled",
+            "a batch of greedy and sampled requests, each with its own temperature and seed",
+            _BASE,
+            (
+                Arrival(0, _prompt(90, 6), 8, temperature=1.0, seed=1),
+                Arrival(0, _prompt(91, 3), 9),
+                Arrival(1, _prompt(92, 9), 7, temperature=0.6, seed=2),
+                Arrival(2, _prompt(93, 5), 8, temperature=2.5, seed=3),
+                Arrival(3, _prompt(94, 7), 6, temperature=1.5, seed=4, top_k=5),
+            ),
+        ),
     )
 }
 
 
 def run(scenario: Scenario, folder: Path) -> Observation:
-    """Run a workload, greedy, in an engine built here; returns what was seen.
+    """Run a workload in an engine built here; returns what was seen.
 
     Memory that no token has written is NaN, and free blocks come in a shuffled order.
     """
@@ -199,8 +228,7 @@ def _feed(engine: LLMEngine, scenario: Scenario) -> dict[str, list[int]]:
     for step in range(_MAX_STEPS):
         while waiting and waiting[0][1].step <= step:
             index, arrival = waiting.pop(0)
-            params = SamplingParams(temperature=0, max_tokens=arrival.max_tokens, ignore_eos=True)
-            name = engine.add_request(arrival.prompt, params, f"request {index}")
+            name = engine.add_request(arrival.prompt, arrival.params, f"request {index}")
             outputs[name] = engine.output(name)
         if not waiting and not engine.has_unfinished:
             return {name: list(output.token_ids) for name, output in outputs.items()}
