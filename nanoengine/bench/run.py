@@ -33,6 +33,24 @@ def main(argv: Sequence[str]) -> int:
     args = _parse(argv)
     if args.rpc:
         return rpc.main()
+    result = _benchmark(args)
+    for line in report.table(result):
+        print(line)
+    if args.json:
+        _write(args.json, json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+    return 0
+
+
+def benchmark(argv: Sequence[str]) -> dict[str, Any]:
+    """What `nanoengine bench ARGV` measures, as its JSON; progress goes to stderr.
+
+    Raises BenchError for a workload that cannot be run or gave another number of tokens.
+    """
+    return _benchmark(_parse(argv))
+
+
+def _benchmark(args: argparse.Namespace) -> dict[str, Any]:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     peer = args.peer and require_peer(args.peer)
@@ -61,13 +79,7 @@ def main(argv: Sequence[str]) -> int:
             other = peer.make(model, options)
             found += measure.measure([other], plan)
             other.close()
-    result = report.assemble(facts, found)
-    for line in report.table(result):
-        print(line)
-    if args.json:
-        _write(args.json, json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
-    return 0
+    return report.assemble(facts, found)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -20,7 +20,7 @@ from nanoengine.course.source import clean
 from nanoengine.course.stubs import is_stub
 
 _PATIENCE_SECONDS = 2.0
-_NOT_GRADED = ("bench", "classroom", "commands", "viz")  # packages that no grade depends on
+_NOT_GRADED = ("classroom", "viz")  # packages that no grade depends on
 
 
 def grade(exercise_id: str, source: str, *, spawn: bool = False) -> Grade:

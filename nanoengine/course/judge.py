@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from nanoengine.course import tiny
+from nanoengine.course import benchmarks, tiny
 from nanoengine.course.errors import CourseError
 from nanoengine.course.registry import Case, Exercise
 from nanoengine.course.result import Check, Grade, shorten
@@ -53,8 +53,16 @@ def judge(
     if left:
         message = f"passes all that this machine can run; not run: {'; '.join(left)}.{remark}"
         return Grade(exercise.id, "partial", exercise.points, shorten(message), checks, output)
-    message = f"the engine gives the same tokens with your function.{remark}"
+    message = f"{_outcome(exercise)} with your function.{remark}"
     return Grade(exercise.id, "pass", exercise.points, shorten(message), checks, output)
+
+
+def _outcome(exercise: Exercise) -> str:
+    """What a right answer has shown."""
+    benched = any(SCENARIOS[name].bench for name in exercise.scenarios)
+    if benched:
+        return "the benchmark reports the same numbers"
+    return "the engine gives the same tokens"
 
 
 def sentence(text: str) -> str:
@@ -144,6 +152,9 @@ def expected_behaviour(name: str, folder: Path) -> Observation:
     scenario = SCENARIOS[name]
     seen = run(scenario, folder)
     weights = tiny.make_weights()
+    objection = benchmarks.objection(seen.report, weights) if scenario.bench else None
+    if objection:
+        raise CourseError(f"scenario {name!r}: {objection}")
     for index, arrival in enumerate(scenario.arrivals):
         request = f"request {index}"
         tokens = seen.tokens[request]
@@ -214,6 +225,8 @@ def _scenario(
 
 def behaviour_difference(expected: Observation, got: Observation) -> str | None:
     """The first difference of two runs: the pool, the earliest token of a request, or a write."""
+    if expected.report:
+        return benchmarks.difference(expected.report, got.report)
     if got.num_blocks != expected.num_blocks:
         return f"the pool should have {expected.num_blocks} blocks, it has {got.num_blocks}"
     for request, tokens in expected.tokens.items():

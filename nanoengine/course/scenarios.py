@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from nanoengine.config import EngineConfig
-from nanoengine.course import tiny
+from nanoengine.course import benchmarks, tiny
 from nanoengine.engine.engine import LLMEngine
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens
@@ -57,6 +57,7 @@ class Scenario:
     """One workload. situation: how a message calls it. warm_up: run that before the requests.
 
     needs: "cuda" where it cannot run without a GPU; the grade is then "partial".
+    bench: a benchmark is run in the place of requests: the arguments of `nanoengine bench`.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Scenario:
     arrivals: tuple[Arrival, ...]
     warm_up: bool = False
     needs: Literal["", "cuda"] = ""
+    bench: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
         """Why it cannot run on this machine, or None."""
@@ -76,7 +78,7 @@ class Observation:
     """What was seen: tokens and logits by request, and the first wrong write into the KV memory.
 
     num_blocks: of the KV pool. logits: request -> float32 [tokens, vocab], the row that each token
-    was chosen from. calls: of the graded function.
+    was chosen from. calls: of the graded function. report: of a benchmark.
     """
 
     tokens: dict[str, list[int]] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class Observation:
     wrong_write: str | None = None
     calls: int = 0
     num_blocks: int = 0
+    report: dict[str, Any] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able; arrays as base64."""
@@ -93,6 +96,7 @@ class Observation:
             "wrong_write": self.wrong_write,
             "calls": self.calls,
             "num_blocks": self.num_blocks,
+            "report": self.report,
         }
 
     @classmethod
@@ -104,7 +108,8 @@ class Observation:
         }
         tokens = {str(k): [int(t) for t in v] for k, v in values["tokens"].items()}
         calls, num_blocks = int(values["calls"]), int(values["num_blocks"])
-        return cls(tokens, logits, values["wrong_write"], calls, num_blocks)
+        report = dict(values["report"])
+        return cls(tokens, logits, values["wrong_write"], calls, num_blocks, report)
 
 
 def _prompt(seed: int, length: int) -> list[int]:
@@ -177,6 +182,23 @@ SCENARIOS = {
             tuple(Arrival(0, _prompt(63 + i, 6 + 5 * i), 9) for i in range(3)),
         ),
         Scenario(
+            "benchmark",
+            "a benchmark of 5 requests (`nanoengine bench` with a clock that stands still)",
+            {},
+            (),
+            bench=("--requests=5", "--input=3-17", "--output=1-9", "--seed=5", "--repeats=1"),
+        ),
+        Scenario(
+            "benchmark in chunks",
+            "a benchmark whose prompts come in chunks (`nanoengine bench`, 16 tokens a step)",
+            {},
+            (),
+            bench=(
+                *("--requests=7", "--input=2-24", "--output=2-6", "--seed=11", "--repeats=1"),
+                *("--max-num-batched-tokens=16", "--max-num-seqs=3"),
+            ),
+        ),
+        Scenario(
             "sampled",
             "a batch of greedy and sampled requests, each with its own temperature and seed",
             _BASE,
@@ -197,6 +219,8 @@ def run(scenario: Scenario, folder: Path) -> Observation:
 
     Memory that no token has written is NaN, and free blocks come in a shuffled order.
     """
+    if scenario.bench:
+        return Observation(report=benchmarks.run(scenario.bench, folder))
     seen = Observation()
     rows: dict[str, list[np.ndarray]] = {}
 
