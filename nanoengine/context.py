@@ -8,7 +8,7 @@ The premise: one step at a time in one process (a serial loop, one process a ran
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import torch
@@ -83,8 +83,13 @@ def get_context() -> Context:
 
 @contextmanager
 def captured_context(context: Context) -> Iterator[None]:
-    """For graph capture and its CPU double only: operators see `context`, whatever is current."""
-    outer, _state.current = _state.current, context
+    """For graph capture and its CPU double only: operators see `context`, whatever is current.
+
+    They see a copy on the same memory: what an operator works out for one Context it keeps for
+    that run, and this one may serve many replays.
+    """
+    copy = replace(context, slot_mapping=context.slot_mapping.view(-1))
+    outer, _state.current = _state.current, copy
     try:
         yield
     finally:

@@ -243,3 +243,29 @@ def test_a_half_padded_row_is_an_error(slot: int, length: int) -> None:
     buffers.slot_mapping[1], buffers.context_lens[1] = slot, length
     with pytest.raises(GraphError, match=rf"row 1 of bucket 2 has slot {slot} and .* {length}:"):
         graphs[2].replay()
+
+
+def test_one_context_for_all_replays_is_right_too(
+    checkpoint: Callable[[str], Path],
+    make_llm: Callable[..., LLM],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reference backend keeps what it worked out for a Context: not across replays."""
+    contexts: dict[int, Context] = {}
+    fresh = GraphBuffers.context
+    monkeypatch.setattr(
+        GraphBuffers, "context", lambda self, b: contexts.setdefault(b, fresh(self, b))
+    )
+    prompts = random_prompts([3, 5, 2])
+    params = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True)
+    eager, graph = (
+        [
+            out.token_ids
+            for out in make_llm(checkpoint("qwen3"), enforce_eager=eager, max_num_seqs=4).generate(
+                prompts, params, use_tqdm=False
+            )
+        ]
+        for eager in (True, False)
+    )
+    assert contexts
+    assert graph == eager
