@@ -54,7 +54,7 @@ def sample(logits: torch.Tensor, temperatures: torch.Tensor, noise: torch.Tensor
     weights = torch.nn.functional.pad(weights, (0, padding)).view(len(logits), -1, _BLOCK)
     block_sums = weights.sum(dim=-1).double().cumsum(dim=-1)  # [b, blocks]
     target = noise.double()[:, None] * block_sums[:, -1:]
-    block = (block_sums <= target).sum(dim=-1).clamp(max=block_sums.shape[1] - 1)
+    block = (block_sums <= target).sum(dim=-1)  # one of them: noise < 1, so target < the last sum
     rows = torch.arange(len(logits), device=logits.device)
     before = torch.where(block > 0, block_sums[rows, block - 1], 0.0)[:, None]
     inside = before + weights[rows, block].double().cumsum(dim=-1)  # [b, _BLOCK]

@@ -1,0 +1,307 @@
+"""Lesson 06's contract for `ModelRunner.run`: what every step is given, and what is left behind.
+
+The runner is real but for its parts: they write down what they see, and compute next to nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nanoengine.context import Context, _state
+from nanoengine.course.lessons.context_02 import NONE, THE_ONE
+from nanoengine.course.registry import Case
+from nanoengine.course.values import Difference, show
+from nanoengine.distributed.group import TPGroup
+from nanoengine.engine.model_runner import ModelRunner
+from nanoengine.engine.record import StepRecord
+from nanoengine.engine.sampling import SampledTokens
+from nanoengine.engine.sequence import Batch, ScheduledItem, Sequence
+from nanoengine.sampling_params import SamplingParams
+
+Args = tuple[Any, ...]
+Run = Callable[..., Any]
+
+_RIGHT, _OTHER, _NOT_CALLED = "the right one", "something else", "not called"
+_THIS, _OLD = "this run's", "the last run's"
+_SITUATIONS = {
+    "five steps": "a prefill run",
+    "decode": "a decode run",
+    "the record": "a run with a record",
+    "no record": "a run without a record, after one that had one",
+    "model raises": "the model raises MemoryError",
+    "head raises": "compute_logits raises MemoryError",
+    "sampler raises": "sampling raises MemoryError",
+    "Ctrl-C": "Ctrl-C while the model runs",
+    "rank 0 of 2": "on rank 0 of 2",
+    "rank 1 of 2": "on rank 1 of 2",
+}
+_FAILS: dict[str, tuple[str, type[BaseException]]] = {
+    "model raises": ("model", MemoryError),
+    "head raises": ("head", MemoryError),
+    "sampler raises": ("sampler", MemoryError),
+    "Ctrl-C": ("model", KeyboardInterrupt),
+}
+_CHECKS = {"model raises": "an exception", "head raises": "an exception"}
+_CHECKS |= {"sampler raises": "an exception", "Ctrl-C": "an exception"}
+_CHECKS |= {"rank 0 of 2": "ranks", "rank 1 of 2": "ranks", "no record": "the record"}
+
+
+def run_cases() -> list[Case]:
+    """One call each, simplest first."""
+    return [Case(_CHECKS.get(name, name), words, (name,)) for name, words in _SITUATIONS.items()]
+
+
+class _Group(TPGroup):
+    """Ranks that exist only in its number: a broadcast on rank 1 brings rank 0's tokens."""
+
+    broadcasts: list[int]
+
+    def broadcast(self, x: torch.Tensor) -> torch.Tensor:
+        """Counted; see `_Runner.tokens`."""
+        self.broadcasts.append(self.rank)
+        return x if self.rank == 0 else x.copy_(_Runner.tokens)
+
+
+class _Model:
+    """Steps 2 and 3 of the fake runner."""
+
+    def __init__(self, runner: "_Runner") -> None:
+        self._runner = runner
+
+    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Hidden states, when the engine's own choice between running and replaying is left out."""
+        self._runner.seen["model"] = "called past run_model"
+        return self._runner.hidden
+
+    def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Step 3."""
+        return self._runner.step("head", hidden_states is self._runner.hidden, self._runner.logits)
+
+
+class _Runner(ModelRunner):
+    """A ModelRunner whose parts note what they were given and which context they found."""
+
+    tokens = torch.tensor([5, 3])
+
+    def __init__(self, fails: tuple[str, type[BaseException]] | None, rank: int, size: int) -> None:
+        self.fails = fails
+        self.seen: dict[str, Any] = {}
+        self.group = _Group(rank, size)
+        object.__setattr__(self.group, "broadcasts", [])
+        self.device, self.kernels = torch.device("cpu"), None
+        self.block_size, self.buckets = 4, []
+        self.last_token = torch.zeros(2, dtype=torch.int64)
+        self.input_ids, self.positions = torch.tensor([1, 2]), torch.tensor([0, 1])
+        self.hidden, self.logits = torch.ones(2, 3), torch.ones(2, 7)
+        self.context = Context(is_prefill=True, slot_mapping=torch.tensor([0, 1]))
+        self.batch = _batch()
+        self.model = _Model(self)  # type: ignore[assignment]
+        self.old = StepRecord(0, self.batch)
+        self._record: StepRecord | None = None
+
+    def step(self, name: str, right: bool, result: torch.Tensor) -> torch.Tensor:
+        """Note one step, and fail if that is its role."""
+        self.seen[name] = _RIGHT if right else _OTHER
+        self.seen[f"{name}'s context"] = _found(self.context)
+        self.seen["mode"] = _mode()
+        if self.fails is not None and self.fails[0] == name:
+            raise self.fails[1]
+        return result
+
+    def prepare(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, Context]:
+        """Step 1."""
+        self.seen["prepare"] = _RIGHT if batch is self.batch else _OTHER
+        self.seen["record"] = self._record
+        return self.input_ids, self.positions, self.context
+
+    def run_model(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Step 2."""
+        right = input_ids is self.input_ids and positions is self.positions
+        return self.step("model", right, self.hidden)
+
+    def sample(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Step 4, on rank 0."""
+        return self.step("sampler", logits is self.logits and batch is self.batch, self.tokens)
+
+
+def _batch() -> Batch:
+    items = []
+    for row in range(2):
+        seq = Sequence(f"request {row}", [7, 8], SamplingParams(), 9)
+        seq.row, seq.block_table = row, [row]
+        items.append(ScheduledItem(seq, 0, 2, emits=True))
+    return Batch(items, is_prefill=True)
+
+
+def _mode() -> str:
+    if torch.is_inference_mode_enabled():
+        return "inference"
+    return "gradients" if torch.is_grad_enabled() else "no_grad"
+
+
+def _found(context: Context) -> str:
+    if _state.current is None:
+        return NONE
+    return THE_ONE if _state.current is context else "another context"
+
+
+def observe_run(function: Run, args: Args) -> dict[str, Any]:
+    """One call on a fake runner; what its parts saw, what came back, what is left."""
+    name = args[0]
+    ranks = (1, 2) if name == "rank 1 of 2" else (0, 2) if name == "rank 0 of 2" else (0, 1)
+    runner = _Runner(_FAILS.get(name), *ranks)
+    if name == "decode":
+        runner.batch = runner.batch._replace(is_prefill=False)
+        runner.context = Context(is_prefill=False, slot_mapping=runner.context.slot_mapping)
+    if name == "no record":
+        runner._record = runner.old
+    mine = StepRecord(1, runner.batch) if name == "the record" else None
+    options = (mine,) if mine is not None else ()
+    seen: dict[str, Any] = {"prepare": _NOT_CALLED, "record": None, "model": _NOT_CALLED}
+    seen |= {"head": _NOT_CALLED, "sampler": _NOT_CALLED, "mode": None}
+    runner.seen = seen
+    _state.current = None
+    try:
+        seen["returned"] = _described(function(runner, runner.batch, *options))
+        seen["raised"] = ""
+    except BaseException as error:
+        if runner.fails is None:
+            raise
+        seen["returned"], seen["raised"] = None, type(error).__name__
+    finally:
+        seen["after"] = _found(runner.context)
+        _state.current = None
+    kept = seen["record"]
+    if kept is not None:
+        seen["record"] = _THIS if kept is mine else _OLD if kept is runner.old else _OTHER
+    if runner.group.size > 1:
+        seen["broadcasts"] = len(runner.group.broadcasts)
+    return seen
+
+
+def _described(value: Any) -> list[Any]:
+    """[kind, tokens] of what run returned."""
+    kind = type(value).__name__
+    tokens = value.tolist() if isinstance(value, SampledTokens | torch.Tensor) else value
+    return [kind, tokens if isinstance(tokens, list) else None]
+
+
+def compare_run(case: Case, expected: Any, got: Any) -> Difference | None:
+    """The first step, in running order, that was given something else."""
+    for key, words in _WORDS.items():
+        wanted, given = expected.get(key), got.get(key)
+        if wanted != given:
+            return Difference(words(wanted, given))
+    return _returned(expected["returned"], got["returned"])
+
+
+def _returned(wanted: Any, given: Any) -> Difference | None:
+    if wanted == given:
+        return None
+    kind, tokens = given
+    if kind == "NoneType":
+        return Difference(
+            "run should return SampledTokens, it returned None: is a `return` missing?"
+        )
+    if kind == "list":
+        return Difference(
+            "run should return SampledTokens(tokens), yours returns a list: reading the numbers "
+            "here waits for the device, before the next step can be launched"
+        )
+    if wanted[1] != tokens:
+        return Difference(f"the tokens should be {wanted[1]}, yours are {show(tokens)}")
+    return Difference(
+        f"the contract says SampledTokens, you returned a {kind}: right numbers, but on a GPU "
+        "whoever reads them waits for later steps, too",
+        binding=False,
+    )
+
+
+def _input_words(step: str, wanted_words: str) -> Callable[[Any, Any], str]:
+    def words(wanted: Any, given: Any) -> str:
+        if given == _NOT_CALLED:
+            return f"{step} is never called"
+        if given == "called past run_model":
+            return (
+                "self.model is called directly: self.run_model decides whether a captured graph "
+                "is replayed; past it, none ever is"
+            )
+        if wanted == _NOT_CALLED:
+            return (
+                f"{step} is called on rank {_OTHER_RANK}: only rank 0 has all logits, and samples"
+            )
+        return f"{step} should be given {wanted_words}, it gets something else"
+
+    return words
+
+
+_OTHER_RANK = 1
+
+
+def _context_words(step: str) -> Callable[[Any, Any], str]:
+    def words(wanted: Any, given: Any) -> str:
+        return (
+            f"{step} should find {wanted}, it finds {given}: call it inside `with "
+            "context_module.use_context(context)`"
+        )
+
+    return words
+
+
+def _record_words(wanted: Any, given: Any) -> str:
+    if given == _OLD:
+        return (
+            "self._record still is the last run's record, and would be overwritten: set "
+            "self._record = record first, also when it is None"
+        )
+    return f"while preparing, self._record should be {wanted}, it is {given}: set it first"
+
+
+def _mode_words(wanted: Any, given: Any) -> str:
+    if given == "no_grad":
+        return (
+            "torch.no_grad() is not enough: the graphs' buffers were made in inference mode and "
+            "can be written only in it. Take @torch.inference_mode()"
+        )
+    return (
+        "gradients are recorded: every step's activations would be kept for a backward pass that "
+        "never comes. Keep @torch.inference_mode() above the def"
+    )
+
+
+def _raised_words(wanted: Any, given: Any) -> str:
+    if not given:
+        return f"{wanted} should come out of run, your code swallowed it"
+    return f"{wanted} should come out as it is, {given} came out"
+
+
+def _after_words(wanted: Any, given: Any) -> str:
+    return (
+        f"after run there should be {wanted}, get_context() still finds {given}: its end must come "
+        "however the run ends (`with`, or try ... finally)"
+    )
+
+
+def _broadcast_words(wanted: Any, given: Any) -> str:
+    if not given:
+        return (
+            "the sampled tokens are not broadcast: the other ranks feed them in their next step. "
+            "self.sample_on_rank_0 does both"
+        )
+    return f"the tokens should be broadcast once, they were {given} times"
+
+
+_WORDS: dict[str, Callable[[Any, Any], str]] = {
+    "prepare": _input_words("self.prepare", "the batch"),
+    "record": _record_words,
+    "model": _input_words("self.run_model", "prepare's input_ids and positions"),
+    "model's context": _context_words("self.run_model"),
+    "mode": _mode_words,
+    "head": _input_words("compute_logits", "run_model's hidden states"),
+    "head's context": _context_words("compute_logits"),
+    "sampler": _input_words("self.sample", "the logits and the batch"),
+    "raised": _raised_words,
+    "after": _after_words,
+    "broadcasts": _broadcast_words,
+}

@@ -1,0 +1,13 @@
+import torch
+
+from nanoengine import context as context_module
+from nanoengine.engine.sampling import SampledTokens
+
+
+def run(self, batch, record=None):
+    with torch.inference_mode():
+        self._record = record
+        input_ids, positions, context = self.prepare(batch)
+        with context_module.use_context(context):
+            logits = self.model.compute_logits(self.run_model(input_ids, positions))
+            return SampledTokens(self.sample_on_rank_0(logits, batch))

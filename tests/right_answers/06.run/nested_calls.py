@@ -1,0 +1,12 @@
+import torch
+
+from nanoengine import context as context_module
+from nanoengine.engine.sampling import SampledTokens
+
+
+@torch.inference_mode()
+def run(self, batch, record=None):
+    self._record = record
+    *tensors, context = self.prepare(batch)
+    with context_module.use_context(context):
+        return SampledTokens(self.sample_on_rank_0(self.model.compute_logits(self.run_model(*tensors)), batch))

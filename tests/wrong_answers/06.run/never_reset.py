@@ -1,0 +1,18 @@
+# check: five steps
+# words: get_context() still finds
+# why: the scope is entered and never left
+# passes ordinary: no
+import torch
+
+from nanoengine import context as context_module
+from nanoengine.engine.sampling import SampledTokens
+
+
+@torch.inference_mode()
+def run(self, batch, record=None):
+    self._record = record
+    input_ids, positions, context = self.prepare(batch)
+    self.scope = context_module.use_context(context)
+    self.scope.__enter__()
+    logits = self.model.compute_logits(self.run_model(input_ids, positions))
+    return SampledTokens(self.sample_on_rank_0(logits, batch))

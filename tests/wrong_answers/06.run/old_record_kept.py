@@ -1,0 +1,20 @@
+# check: the record
+# words: last run's record | also when it is None
+# why: None must replace the old record
+# passes ordinary: yes
+import torch
+
+from nanoengine import context as context_module
+from nanoengine.engine.sampling import SampledTokens
+
+
+@torch.inference_mode()
+def run(self, batch, record=None):
+    if record is not None:
+        self._record = record
+    input_ids, positions, context = self.prepare(batch)
+    with context_module.use_context(context):
+        hidden_states = self.run_model(input_ids, positions)
+        logits = self.model.compute_logits(hidden_states)
+        tokens = self.sample_on_rank_0(logits, batch)
+    return SampledTokens(tokens)

@@ -1,0 +1,19 @@
+# check: the record
+# words: this run's | set it first
+# why: prepare writes into the record
+# passes ordinary: yes
+import torch
+
+from nanoengine import context as context_module
+from nanoengine.engine.sampling import SampledTokens
+
+
+@torch.inference_mode()
+def run(self, batch, record=None):
+    input_ids, positions, context = self.prepare(batch)
+    self._record = record
+    with context_module.use_context(context):
+        hidden_states = self.run_model(input_ids, positions)
+        logits = self.model.compute_logits(hidden_states)
+        tokens = self.sample_on_rank_0(logits, batch)
+    return SampledTokens(tokens)

@@ -1,0 +1,17 @@
+# check: batches
+# words: temperature of row 1
+# why: one greedy row makes the whole batch greedy
+# passes ordinary: yes
+import torch
+
+from nanoengine.layers.sampler import GREEDY_BELOW
+
+
+def sample(logits, temperatures, noise):
+    if bool((temperatures < GREEDY_BELOW).any()):
+        return logits.argmax(-1)
+    cold = temperatures < GREEDY_BELOW
+    scaled = logits.float() / torch.where(cold, 1.0, temperatures)[:, None]
+    token = (scaled.softmax(-1).cumsum(-1) <= noise[:, None]).sum(-1)
+    last = logits.shape[1] - 1 - (logits.flip(-1) > -torch.inf).int().argmax(-1)
+    return torch.where(cold, logits.argmax(-1), torch.minimum(token, last))
