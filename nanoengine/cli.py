@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "generate": Command("nanoengine.commands.generate:main", "complete one or many prompts"),
     "chat": Command("nanoengine.commands.chat:main", "talk with a model"),
     "bench": Command("nanoengine.bench.run:main", "measure throughput, beside a peer"),
+    "figures": Command("nanoengine.viz.gallery.cli:main", "draw the figures of the course again"),
     "lessons": Command("nanoengine.course.cli:main", "sync, grade or release the lessons"),
     "doctor": Command("nanoengine.commands.doctor:main", "what this machine can run, and why"),
     "fetch": Command("nanoengine.fetch:main", "download a real model"),

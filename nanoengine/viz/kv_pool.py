@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nanoengine.viz.marks import frame
 from nanoengine.viz.style import (
     EMPTY,
     FONT,
@@ -36,21 +37,28 @@ class Held:
 
 
 def kv_pool(
-    before: Sequence[Held], after: Sequence[Held], num_blocks: int, block_size: int
+    before: Sequence[Held],
+    after: Sequence[Held],
+    num_blocks: int,
+    block_size: int,
+    names: Sequence[str] = (),
 ) -> Picture:
     """The pool before and after one step; a sequence has a letter, a colour and a hatch.
 
-    What the step wrote has a thick frame. Sequences stand in the same order in both.
+    What the step wrote has a thick frame. Sequences stand in the same order in both. names: what
+    to call them in a line below each grid.
 
     >>> picture = kv_pool([Held([2], 3)], [Held([2], 4)], 3, 4)  # doctest: +SKIP
     """
     old, new = (_owners(held, block_size) for held in (before, after))
     written = {slot for slot in new if slot not in old}
     rows = -(-num_blocks * block_size // _ROW)
-    figure, axes = canvas(0.5 + 2 * (0.35 + 0.62 * rows), 2)
+    figure, axes = canvas(0.5 + 2 * (0.35 + 0.62 * rows + 0.3 * len(names)), 2)
     _grid(axes[0], old, set(), num_blocks, block_size, "before the step")
     title = "after the step (thick frame: written by it)"
     _grid(axes[1], new, written, num_blocks, block_size, title)
+    for ax, held in zip(axes, (before, after), strict=True):
+        _name_rows(ax, held, names)
     return Picture(figure, _pool_alt(before, after, old, written, num_blocks, block_size))
 
 
@@ -63,6 +71,16 @@ def _owners(held: Sequence[Held], size: int) -> dict[int, tuple[int, int]]:
     }
 
 
+def _name_rows(ax: "Axes", held: Sequence[Held], names: Sequence[str]) -> None:
+    """Below the grid, a line a sequence."""
+    bottom, top = ax.get_ylim()
+    for row, (one, name) in enumerate(zip(held, names, strict=False)):
+        text = f"{_LETTERS[row % len(_LETTERS)]}  {name}: {one.tokens} tokens in the cache, block "
+        text += f"table {list(one.block_table)}"
+        draw_label(ax, 0, bottom + 0.5 + 0.8 * row, text, align="left")
+    ax.set_ylim(bottom + 0.4 + 0.8 * len(names), top)
+
+
 def _grid(
     ax: "Axes",
     owners: Mapping[int, tuple[int, int]],
@@ -71,8 +89,6 @@ def _grid(
     size: int,
     title: str,
 ) -> None:
-    from matplotlib.patches import Rectangle
-
     per_row = max(1, _ROW // size)
     for block in range(min(num_blocks, _MAX_SLOTS // size)):
         x0, y0 = (block % per_row) * (size + 0.6), (block // per_row) * 2.0
@@ -84,13 +100,9 @@ def _grid(
                 continue
             role = SEQUENCES[owner[0] % len(SEQUENCES)]
             text = f"{_LETTERS[owner[0] % len(_LETTERS)]}{owner[1]}"
-            draw_cell(ax, x0 + offset, y0, text, role, small=True)
+            draw_cell(ax, x0 + offset, y0, text, role, small=len(text) > 2)
             if block * size + offset in written:
-                ax.add_patch(
-                    Rectangle(
-                        (x0 + offset, y0), 1, 1, fill=False, edgecolor=INK, linewidth=2.6, zorder=3
-                    )
-                )
+                frame(ax, x0 + offset, y0)
     rows = -(-min(num_blocks, _MAX_SLOTS // size) // per_row)
     ax.set_xlim(-0.2, per_row * (size + 0.6))
     ax.set_ylim(2.0 * rows - 0.8, -1.6)
@@ -150,7 +162,7 @@ def _owner_row(
     draw_label(ax, 0, -1.2, title, align="left", colour=MUTED if right is None else RED)
     for block in range(shown):
         x0 = block * (size + 0.6)
-        draw_label(ax, x0 + size / 2, -0.4, f"block {block}", size=FONT - 2, colour=MUTED)
+        draw_label(ax, x0 + size / 2, -0.4, f"block {block}", size=FONT - 1, colour=MUTED)
         for offset in range(size):
             slot = block * size + offset
             text: Any = mine.get(slot, "")
@@ -159,6 +171,6 @@ def _owner_row(
                 role = WRONG
             draw_cell(ax, x0 + offset, 0, text, role, small=small)
             if not small:
-                draw_label(ax, x0 + offset + 0.5, 1.3, str(slot), size=FONT - 2, colour=MUTED)
+                draw_label(ax, x0 + offset + 0.5, 1.3, str(slot), size=FONT - 1, colour=MUTED)
     ax.set_xlim(-0.2, max(width, 20))
     ax.set_ylim(1.7, -1.6)

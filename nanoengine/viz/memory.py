@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nanoengine.viz.marks import line
 from nanoengine.viz.style import (
     BLUE,
     CACHED,
@@ -12,6 +13,7 @@ from nanoengine.viz.style import (
     INK,
     MUTED,
     NEW,
+    PAPER,
     RED,
     SEQUENCES,
     WRONG,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _BAR = 14.0  # width of a whole card
+_LEADER = 0.85  # between two labels of a bar
+_LETTER = 0.16  # width of a character, roughly
 _MAX_LAYERS = 12  # columns that can be read
 _BLOCKS = SEQUENCES[0]
 _K_AND_V = (SEQUENCES[0], SEQUENCES[2])
@@ -61,7 +65,7 @@ def memory_bar(terms: Mapping[str, Any], *, blocks: int | None = None, got: Any 
     bars = [("one card, carved", fitting)]
     if isinstance(got, int) and got >= 0:
         bars.append(("with your number of blocks", got))
-    figure, axes = canvas(0.2 + 1.7 * len(bars), len(bars))
+    figure, axes = canvas(2.7 * len(bars), len(bars))
     ends = [_bar(ax, terms, *bar, bar[1] != fitting) for ax, bar in zip(axes, bars, strict=True)]
     for ax in axes:  # one scale for both bars
         ax.set_xlim(-0.1, max(ends) + 0.1)
@@ -76,42 +80,67 @@ def _budget(terms: Mapping[str, Any]) -> int:
 
 def _parts(terms: Mapping[str, Any], blocks: int, wrong: bool) -> list[_Part]:
     growth = terms["peak"] - terms["current"]
-    return [
-        _Part("others, CUDA context", terms["used"] - terms["current"], CACHED),
-        _Part("allocated: weights", terms["current"], NEW),
-        _Part("activation spike, kept free", growth, FILLING),
+    kv = f"{blocks:,} KV blocks of {size(terms['block_bytes'])}"
+    parts = [
+        _Part("used, by others and the CUDA context", terms["used"] - terms["current"], CACHED),
+        _Part("used, allocated by us: the weights", terms["current"], NEW),
+        _Part("peak - current: the activation spike, kept free", growth, FILLING),
         _Part("reserve, kept free", terms.get("reserve", 0), SEQUENCES[3]),
-        _Part(f"{blocks:,} KV blocks", blocks * terms["block_bytes"], WRONG if wrong else _BLOCKS),
+        _Part(kv, blocks * terms["block_bytes"], WRONG if wrong else _BLOCKS),
     ]
+    return [part for part in parts if part.size > 0]
 
 
 def _bar(ax: "Axes", terms: Mapping[str, Any], title: str, blocks: int, wrong: bool) -> float:
     """Draw one bar; returns where it ends."""
     scale = _BAR / terms["total"]
-    draw_label(ax, 0, -0.5, title, align="left", colour=RED if wrong else MUTED)
+    draw_label(ax, 0, -0.75, title, align="left", colour=RED if wrong else MUTED)
     draw_cell(ax, 0, 0, "", EMPTY, width=_BAR)
-    x = 0.0
-    for index, part in enumerate(p for p in _parts(terms, blocks, wrong) if p.size > 0):
-        draw_cell(ax, x, 0, "", part.role, width=part.size * scale)
-        x += part.size * scale
-        column, row = index % 3, index // 3
-        _legend(ax, column * _BAR / 2.9, 2.1 + row * 0.85, part)
+    x, outside = 0.0, []
+    for part in _parts(terms, blocks, wrong):
+        width = part.size * scale
+        text = f"{part.name}: {size(part.size)}"
+        inside = len(text) * _LETTER < width
+        draw_cell(ax, x, 0, text if inside else "", part.role, width=width)
+        outside += [] if inside else [(x + width / 2, text)]
+        x += width
+    bottom = 1.8
+    for middle, text in reversed(outside):
+        _leader(ax, middle, bottom, text)
+        bottom += _LEADER
     limit = _BAR * terms["utilization"]
-    ax.plot([limit, limit], [-0.2, 1.2], color=BLUE, linewidth=2)
-    text = f"{terms['utilization']:g} of {size(terms['total'])}"
-    draw_label(ax, limit, 1.45, text, align="right", colour=BLUE)
-    ax.set_ylim(3.8, -0.9)
+    line(ax, (limit, -0.35), (limit, 1.15), colour=BLUE, width=2.2)
+    text = f"total x utilization: {terms['utilization']:g} of {size(terms['total'])}"
+    draw_label(ax, limit, -0.75, text, align="right", colour=BLUE)
+    if not wrong:
+        for row, text in enumerate(_sums(terms, blocks)):
+            draw_label(ax, 0, bottom + 0.3 + row * _LEADER, text, align="left")
+    ax.set_ylim(bottom + 1.6, -1.2)
     return max(x, _BAR)
 
 
-def _legend(ax: "Axes", x: float, y: float, part: _Part) -> None:
-    from matplotlib.patches import Rectangle
+def _leader(ax: "Axes", x: float, y: float, text: str) -> None:
+    """A label on a line that leads down from its part; to the left of it in the right half."""
+    right_half = x > 0.6 * _BAR
+    line(ax, (x, 0.9), (x, y), (x + (-0.25 if right_half else 0.25), y), colour=INK)
+    paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}
+    end, align = (x - 0.35, "right") if right_half else (x + 0.35, "left")
+    draw_label(ax, end, y, text, align=align, box=paper)
 
-    role = part.role
-    ax.add_patch(
-        Rectangle((x, y), 0.35, 0.6, facecolor=role.face, edgecolor=role.edge, hatch=role.hatch)
+
+def _sums(terms: Mapping[str, Any], blocks: int) -> tuple[str, str]:
+    """The formula in names, and with its numbers."""
+    names = "(utilization x total - used - (peak - current)"
+    growth = size(terms["peak"] - terms["current"])
+    numbers = f"({terms['utilization']:g} x {size(terms['total'])} - {size(terms['used'])}"
+    numbers += f" - {growth}"
+    if terms.get("reserve"):
+        names += " - reserve"
+        numbers += f" - {size(terms['reserve'])}"
+    return (
+        f"{names}) // block_bytes",
+        f"= {numbers}) // {size(terms['block_bytes'])} = {blocks:,} blocks",
     )
-    draw_label(ax, x + 0.5, y + 0.3, f"{part.name}: {size(part.size)}", align="left", size=FONT - 1)
 
 
 def _bar_alt(terms: Mapping[str, Any], fitting: int, got: Any) -> str:
@@ -173,6 +202,8 @@ def cache_binding(
     figure, axes = canvas(1.7 if got is None else 2.9, 1 if got is None else 2)
     right = [[f"{kv} of layer {layer}" for kv in "KV"] for layer in range(shape[0])]
     title = f"kv_cache [2, {', '.join(map(str, shape))}]: a box a layer, cut into {blocks} blocks"
+    if block is not None:
+        title += f"; block {block} is a piece of every box"
     _slices(axes[0], layers, blocks, block, title)
     if got is not None:
         _bound(axes[1], layers, right, got)
@@ -194,7 +225,7 @@ def _slices(ax: "Axes", layers: int, blocks: int, block: int | None, title: str)
                 draw_cell(ax, x + index * step, kv * 1.4, "", role, width=step)
             if block is not None:
                 centre = x + (block + 0.5) * step
-                draw_label(ax, centre, kv * 1.4 + 0.5, str(block), size=FONT - 2)
+                draw_label(ax, centre, kv * 1.4 + 0.5, str(block), size=FONT - 1)
     ax.set_xlim(-2.6, 12.1)
     ax.set_ylim(2.7, -1.4)
 

@@ -80,7 +80,7 @@ def _grid(
             else:
                 role, text = EMPTY, ""
             draw_cell(ax, x0 + offset, y0, text, role, small=size > 8)
-            draw_label(ax, x0 + offset + 0.5, y0 + 1.3, str(slot), size=FONT - 2, colour=MUTED)
+            draw_label(ax, x0 + offset + 0.5, y0 + 1.3, str(slot), size=FONT - 1, colour=MUTED)
     rows = -(-len(blocks) // per_row)
     ax.set_xlim(-0.2, max(width, 16) + 0.2)
     ax.set_ylim(rows * 2.6 - 0.9, -1.6)

@@ -1,7 +1,7 @@
 """What all figures share: a palette for colour-blind readers and grey print, hatches, sizes.
 
-Colours are Okabe and Ito's (2008). Nothing is told by colour alone: every role has a hatch or a
-text of its own.
+Colours are Okabe and Ito's (2008), the red darkened until text in it can be read. Nothing is told
+by colour alone: every role has a hatch or a text of its own.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PAPER, MUTED = "#1a1a1a", "#ffffff", "#6b6b6b"
-BLUE, ORANGE, GREEN, SKY, RED = "#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00"
+BLUE, ORANGE, GREEN, SKY, RED = "#0072b2", "#e69f00", "#009e73", "#56b4e9", "#b84a00"
 WIDTH = 7.0  # inches: a notebook's column
 FONT = 9
 
@@ -28,13 +28,13 @@ class Role:
 
 EMPTY = Role(PAPER, edge="#c4c4c4")
 CACHED = Role("#d9d9d9", hatch="....")
-NEW = Role("#f6d58a")
+NEW = Role("#f8dc9a")
 WRONG = Role("#f4b89a", hatch="xxxx", edge=RED)
 FILLING = Role("#efefef", hatch="////", edge=MUTED)
 # one look a sequence, told apart in grey by hatch
 SEQUENCES = (
-    Role("#a8d0ea"),
-    Role("#f6d58a", hatch="////"),
+    Role("#93c4e6"),
+    Role("#f8dc9a", hatch="////"),
     Role("#a6dcc8", hatch="...."),
     Role("#e3bfd6", hatch="\\\\\\\\"),
 )
@@ -52,8 +52,14 @@ class Picture:
         return self._saved("png", dpi=dpi)
 
     def svg(self) -> str:
-        """The figure as SVG, the same bytes every time."""
-        return self._saved("svg", metadata={"Date": None}).decode()
+        """The figure as SVG with its alt text, the same bytes every time."""
+        import html
+
+        text = self._saved("svg", metadata={"Date": None, "Creator": None}).decode()
+        start = text.index("<svg ") + len("<svg ")
+        inside = text.index(">", start) + 1
+        title = f"\n <title>{html.escape(self.alt)}</title>"
+        return f'{text[:start]}role="img" {text[start:inside]}{title}{text[inside:]}'
 
     def _saved(self, kind: str, **options: Any) -> bytes:
         import io
@@ -73,7 +79,7 @@ class Picture:
         import html
 
         data = base64.b64encode(self.png()).decode()
-        style = "max-width:100%;background:#fff"
+        style = "max-width:100%;background:#fff;padding:6px;border-radius:6px"  # dark themes, too
         return (
             f'<img alt="{html.escape(self.alt)}" style="{style}" '
             f'src="data:image/png;base64,{data}">'
@@ -112,10 +118,13 @@ def cell(
     ax.add_patch(
         Rectangle((x, y), width, 1, facecolor=role.face, edgecolor="#00000030", hatch=role.hatch)
     )
-    ax.add_patch(Rectangle((x, y), width, 1, fill=False, edgecolor=role.edge, linewidth=1))
+    on_top = 1.0 if role == EMPTY else 1.5  # an empty neighbour does not cover the border
+    ax.add_patch(
+        Rectangle((x, y), width, 1, fill=False, edgecolor=role.edge, linewidth=1, zorder=on_top)
+    )
     if text:
         box = {"facecolor": role.face, "edgecolor": "none", "pad": 1.0} if role.hatch else None
-        label(ax, x + width / 2, y + 0.5, text, size=FONT - 2 * small, box=box)
+        label(ax, x + width / 2, y + 0.5, text, size=FONT - small, box=box)
 
 
 def label(

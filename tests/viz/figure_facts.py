@@ -1,0 +1,122 @@
+"""What each figure's alt text must say, computed here in another way than the figure's data."""
+
+import json
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from nanoengine import LLM, SamplingParams
+from nanoengine.viz.gallery import runs
+
+DATA = Path(__file__).parent.parent.parent / "figures" / "data"
+SIZE = 4
+GIB, MIB = 1 << 30, 1 << 20
+
+
+def read(name: str) -> dict[str, Any]:
+    """A JSON file of figures/data."""
+    content: dict[str, Any] = json.loads((DATA / name).read_text())
+    return content
+
+
+def slot_mapping() -> list[str]:
+    """The article's example: positions 4..9 in blocks 2 and 5."""
+    slots = [2 * SIZE + i for i in range(4)] + [5 * SIZE, 5 * SIZE + 1]
+    return [f"go to slots {slots}", "token 6 to slot 10", "4 tokens are cached"]
+
+
+def packed_prefill() -> list[str]:
+    """Ten tokens, four of them cached, and three fresh ones."""
+    queries, keys = [len(runs.TEN) - SIZE, len(runs.THREE)], [len(runs.TEN), len(runs.THREE)]
+    return [
+        f"cu_seqlens_q {[0, *accumulate(queries)]}",
+        f"cu_seqlens_k {[0, *accumulate(keys)]}",
+        f"positions {[*range(4, 10), *range(3)]}",
+    ]
+
+
+def written_slots(llm: LLM) -> Callable[[], set[int]]:
+    """A function that tells which slots of the cache's memory are in use: those that are not 0."""
+    cache = llm.engine.runner.kv_cache
+    cache.zero_()
+    return lambda: set(
+        cache[0, 0].flatten(0, 1).abs().sum(dim=(-1, -2)).nonzero().flatten().tolist()
+    )
+
+
+def kv_memory() -> list[str]:
+    """The slots whose memory changed in the step, seen in the cache itself."""
+    params = SamplingParams(temperature=0, max_tokens=runs.GROWING_TOKENS, ignore_eos=True)
+    with LLM(device="cpu", kvcache_block_size=SIZE, num_kvcache_blocks=runs.GROWING_BLOCKS,
+             overlap=False) as llm:  # fmt: skip
+        used = written_slots(llm)
+        names = [llm.engine.add_request(prompt, params) for prompt in runs.GROWING]
+        seqs = [llm.engine.requests[name].seq for name in names]
+        for number in range(runs.GROWING_TOKENS):
+            before, tables = used(), [list(seq.block_table) for seq in seqs]
+            llm.engine.step()
+            if number > 4 and [seq.block_table for seq in seqs] != tables:
+                break
+    written = sorted(used() - before)
+    return [f"wrote slots {written}", f"left the other {len(before)} used slots"]
+
+
+def kv_tensor() -> list[str]:
+    """K and V of each layer of the classroom model."""
+    with runs.engine() as llm:
+        layers = llm.engine.model_config.num_hidden_layers
+    return [f"each of {layers} layers", f"all {2 * layers} slices"]
+
+
+def kv_carving() -> list[str]:
+    """The formula, on the numbers of the docstring of num_kvcache_blocks."""
+    free = int(0.9 * 8 * GIB) - 2 * GIB - (1800 - 1300) * MIB
+    blocks = free // (28 * MIB)
+    return [f"{blocks} blocks of 28.0 MiB fit", f"{blocks * 28 * MIB / GIB:.2f} GiB in all"]
+
+
+def prefix_sharing() -> list[str]:
+    """Distinct beginnings of the prompts, in whole blocks; and what of them was there before."""
+    with runs.engine() as llm:
+        tokenizer = llm.engine.tokenizer
+        assert tokenizer is not None
+        prompts = [tokenizer.encode(text) for text in runs.SHARING]
+    paths = [[tuple(p[: end + SIZE]) for end in range(0, len(p), SIZE)] for p in prompts]
+    known: set[tuple[int, ...]] = set()
+    found = []
+    for prompt, path in zip(prompts, paths, strict=True):
+        found.append(
+            SIZE * sum(beginning in known for beginning in path if len(beginning) % SIZE == 0)
+        )
+        known |= set(path)
+        assert len(prompt) > found[-1]
+    letters = ", ".join(
+        f"{letter} {n} of {len(p)}" for letter, n, p in zip("ABC", found, prompts, strict=True)
+    )
+    return [
+        f"{sum(map(len, paths))} entries", f"take {len(known)} blocks",
+        f"Tokens found in the cache: {letters}",
+    ]  # fmt: skip
+
+
+def overlap() -> list[str]:
+    """Host and device in turn, or the device without a pause."""
+    peer = read("nano_vllm_decode_profile_h200.json")["nano-vllm"]
+    device = peer["gpu_busy_ms"] / 32
+    host = peer["step_ms_unprofiled"] - device
+    return [
+        f"waits {host:.2f} ms before each step", f"read after {4 * (host + device):.1f} ms;",
+        "it waits 0.00 ms", f"read after {host + 4 * device:.1f} ms.", "Simulated",
+    ]  # fmt: skip
+
+
+FACTS: dict[str, Callable[[], list[str]]] = {
+    "slot_mapping": slot_mapping,
+    "packed_prefill": packed_prefill,
+    "kv_memory": kv_memory,
+    "kv_tensor": kv_tensor,
+    "kv_carving": kv_carving,
+    "prefix_sharing": prefix_sharing,
+    "overlap": overlap,
+}

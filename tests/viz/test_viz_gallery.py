@@ -1,0 +1,131 @@
+"""The course's figures: current, true, readable in grey, the same bytes every time."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import figure_looks as looks
+from figure_facts import FACTS
+
+from nanoengine.cli import main
+from nanoengine.viz.gallery import files
+from nanoengine.viz.gallery.entries import FIGURES
+from nanoengine.viz.gallery.recorded import FiguresError, figures_folder, recorded
+from nanoengine.viz.style import Picture
+
+NAMES = list(FIGURES)
+QUICK = "kv_carving"  # needs no engine
+
+
+@pytest.fixture(scope="module")
+def pictures() -> dict[str, Picture]:
+    """Every figure, drawn once."""
+    return files.draw(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_committed_figure_is_current(pictures: dict[str, Picture], name: str) -> None:
+    differences = files.check(figures_folder(), {name: pictures[name]})
+    assert not differences, f"run `nanoengine figures --only {name}`: {differences[0]}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_alt_text_states_numbers_that_are_true(pictures: dict[str, Picture], name: str) -> None:
+    alt = pictures[name].alt
+    for fact in FACTS[name]():
+        assert fact in alt
+    assert len(alt) <= 500, "a screen reader reads it aloud"
+
+
+def test_every_figure_has_its_facts_and_no_file_is_left_over() -> None:
+    assert set(FACTS) == set(FIGURES)
+    kinds = (".svg", ".png", ".txt")
+    drawn = {path.name for path in figures_folder().iterdir() if path.suffix in kinds}
+    assert drawn == {name + kind for name in FIGURES for kind in kinds}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_critical_reader_has_nothing_to_say(pictures: dict[str, Picture], name: str) -> None:
+    picture = pictures[name]
+    figure = picture.figure
+    assert looks.small_texts(figure) == []
+    assert looks.overlapping_texts(figure) == []
+    assert looks.wide_texts(figure) == []
+    assert looks.pale_texts(figure) == []
+    assert looks.alike_in_grey(figure) == []
+    assert looks.alike_to_the_colour_blind(figure) == []
+    assert looks.width_in_inches(picture.png(100), 100) <= looks.MAX_WIDTH
+
+
+def test_another_process_draws_the_same_bytes(tmp_path: Path) -> None:
+    """Hashes of another seed, another folder, another moment."""
+    command = [sys.executable, "-m", "nanoengine", "figures", "--only", QUICK, "--out"]
+    for seed in ("1", "2"):
+        env = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([*command, str(tmp_path / seed)], check=True, env=env, capture_output=True)
+    one, two = ((tmp_path / seed / f"{QUICK}.svg").read_bytes() for seed in ("1", "2"))
+    assert one == two
+    assert one.startswith(b"<?xml")
+    assert b'role="img"' in one
+
+
+def test_check_finds_what_is_not_current(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["figures", "--only", QUICK, "--out", str(tmp_path)]) == 0
+    check = ["figures", "--check", "--only", QUICK, "--out", str(tmp_path)]
+    assert main(check) == 0
+    for kind, word in (("svg", "other bytes"), ("txt", "alt text is now"), ("png", "no PNG")):
+        path = tmp_path / f"{QUICK}.{kind}"
+        good = path.read_bytes()
+        path.write_bytes(good[1:])
+        assert main(check) == 1
+        assert word in capsys.readouterr().out
+        path.unlink()
+        assert main(check) == 1
+        assert "missing" in capsys.readouterr().out
+        path.write_bytes(good)
+    assert main(check) == 0
+
+
+def test_another_matplotlib_is_said_and_alt_texts_still_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["figures", "--only", QUICK, "--out", str(tmp_path)]) == 0
+    svg, alt = tmp_path / f"{QUICK}.svg", tmp_path / f"{QUICK}.txt"
+    svg.write_text(svg.read_text() + " ")
+    monkeypatch.setattr(files, "matplotlib_version", lambda: "0.1")
+    check = ["figures", "--check", "--only", QUICK, "--out", str(tmp_path)]
+    assert main(check) == 0
+    assert "SVG bytes are not" in capsys.readouterr().out
+    alt.write_text("something else")
+    assert main(check) == 1
+
+
+def test_errors_say_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["figures", "--only", "slot_maping"]) == 1
+    assert "did you mean slot_mapping?" in capsys.readouterr().err
+    assert main(["figures", "--check", "--only", QUICK, "--out", str(tmp_path)]) == 1
+    assert "run `nanoengine figures`" in capsys.readouterr().err
+    with pytest.raises(FiguresError, match="restore it with git"):
+        recorded("nothing.json")
+    monkeypatch.setattr("nanoengine.__file__", str(tmp_path / "a" / "b" / "__init__.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FiguresError, match="checkout"):
+        figures_folder()
+    shutil.rmtree(tmp_path)
+
+
+def test_list_names_every_figure_and_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["figures", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == NAMES
+    assert all(" from " in line for line in lines)
