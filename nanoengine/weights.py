@@ -9,13 +9,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from nanoengine.errors import WeightsError
+from nanoengine.errors import NotEnoughMemory, WeightsError
 from nanoengine.layers.linear import TensorSource
 from nanoengine.models.config import read_json
 
 _INDEX = "model.safetensors.index.json"
 _FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names
 _COMPUTED = "rotary_emb.inv_freq"  # a table that older Llama files carry; computed here
+_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+_ROWS = 8192  # compared at a time
 _SHOWN = 8  # names listed in an error before "and N more"
 
 
@@ -26,6 +28,8 @@ def weight_files(folder: Path) -> dict[str, Path]:
     """
     if (folder / _INDEX).is_file():
         names = read_json(folder / _INDEX).get("weight_map") or {}
+        if not isinstance(names, dict):
+            raise WeightsError(f"{folder / _INDEX}: weight_map is no object: fetch the model again")
         paths = sorted({_inside(folder, str(file)) for file in names.values()})
     else:
         paths = sorted(folder.glob("*.safetensors"))
@@ -51,9 +55,14 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     Raises WeightsError listing missing, unknown and wrongly shaped weights.
     """
     files = weight_files(folder)
-    # a checkpoint of a tied model may carry the head again; it is the embedding
+    # a checkpoint of a tied model may carry the head again: it must be the embedding
     if model.lm_head.weight is model.model.embed_tokens.weight:  # type: ignore[union-attr]
-        files.pop("lm_head.weight", None)
+        if {_HEAD, _EMBEDDING} <= files.keys() and not _same_rows(files):
+            raise WeightsError(
+                f"{folder}: config.json ties {_HEAD} to {_EMBEDDING}, but the files hold two "
+                "different ones: set tie_word_embeddings to false, or leave the head out"
+            )
+        files.pop(_HEAD, None)
     for name in [name for name in files if name.endswith(_COMPUTED)]:
         del files[name]
     expected = dict(_expected(model))
@@ -108,6 +117,20 @@ def _inside(folder: Path, name: str) -> Path:
     return path
 
 
+def _same_rows(files: dict[str, Path]) -> bool:
+    """Whether the head in the files equals the embedding; a few rows at a time are in memory."""
+    at, rows = 0, _ROWS
+    while rows == _ROWS:
+        parts = []
+        for name in (_HEAD, _EMBEDDING):
+            with _opened(files[name]) as file:
+                parts.append(file.get_slice(name)[at : at + _ROWS])
+        if not torch.equal(*parts):
+            return False
+        at, rows = at + _ROWS, len(parts[0])
+    return True
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The file, opened; every reading error becomes one WeightsError."""
@@ -121,20 +144,37 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def build_model(model_class: Any, dtype: torch.dtype, device: torch.device, *args: Any) -> Any:
-    """A model with uninitialised parameters of `dtype` on `device`; memory is taken only once."""
+    """A model with uninitialised parameters of `dtype` on `device`; memory is taken only once.
+
+    Raises NotEnoughMemory, with the size, when the device has not enough.
+    """
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with torch.device("meta"):
             model = model_class(*args)
+    except RuntimeError as error:  # what is computed already: the rotary table
+        raise NotEnoughMemory(
+            f"the rotary table has no room ({error!s:.80}): lower max_model_len"
+        ) from error
     finally:
         torch.set_default_dtype(default)
     made: dict[nn.Parameter, nn.Parameter] = {}  # a tied weight is made once
     for module in model.modules():
         for name, old in module.named_parameters(recurse=False):
             if old not in made:
-                empty = torch.empty(old.shape, dtype=old.dtype, device=device)
-                made[old] = nn.Parameter(empty, requires_grad=False)
+                made[old] = nn.Parameter(_empty(old, device), requires_grad=False)
             setattr(module, name, made[old])
     # buffers hold computed values already (the rotary table, always float32)
     return model.to(device).eval()
+
+
+def _empty(like: torch.Tensor, device: torch.device) -> torch.Tensor:
+    try:
+        return torch.empty(like.shape, dtype=like.dtype, device=device)
+    except RuntimeError as error:
+        size = like.numel() * like.itemsize >> 20
+        raise NotEnoughMemory(
+            f"a weight of shape {tuple(like.shape)} takes {size} MiB, and {device} has no room "
+            f"for it: use a smaller model, or see whether config.json is right"
+        ) from error

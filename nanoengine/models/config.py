@@ -12,6 +12,9 @@ from nanoengine.layers.rotary import Llama3Scaling
 
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
           "num_attention_heads", "max_position_embeddings")  # fmt: skip
+# No real model is beyond: a damaged size is refused before it takes memory.
+_LARGEST = 1 << 22
+_LIMITS = {"num_hidden_layers": 1 << 10, "num_attention_heads": 1 << 12, "head_dim": 1 << 12}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -48,7 +51,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Raises ModelError when it is damaged or not an object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not valid JSON ({error}): fetch the model again") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} holds a {type(value).__name__}, not an object: fetch it again")
@@ -68,8 +71,8 @@ def read_model_config(folder: Path) -> ModelConfig:
     raw = read_json(path)
     architecture, family = family_of(raw, path)
     fields = {**family.defaults, **raw}  # an explicit null stays: it means "none", not the default
-    _refuse(fields, path)
     sizes = {name: _positive(fields, name, path) for name in _SIZES}
+    _refuse(fields, sizes["num_hidden_layers"], path)
     heads = sizes["num_attention_heads"]
     if fields.get("num_key_value_heads") is None:
         fields["num_key_value_heads"] = heads
@@ -84,7 +87,7 @@ def read_model_config(folder: Path) -> ModelConfig:
     head_dim = _positive(fields, "head_dim", path)
     if head_dim % 2:
         raise ModelError(f"{path}: head_dim={head_dim} is odd: rotary embedding turns pairs")
-    attention_bias = bool(fields.get("attention_bias", False))
+    attention_bias = _flag(fields, "attention_bias", path)
     theta, scaling = _rope(fields, path)
     return ModelConfig(
         architecture=architecture,
@@ -94,10 +97,10 @@ def read_model_config(folder: Path) -> ModelConfig:
         rms_norm_eps=_number(fields, "rms_norm_eps", 1e-6, path),
         rope_theta=theta,
         rope_scaling=scaling,
-        tie_word_embeddings=bool(fields.get("tie_word_embeddings", False)),
+        tie_word_embeddings=_flag(fields, "tie_word_embeddings", path),
         qkv_bias=family.always_qkv_bias or attention_bias,
         o_bias=attention_bias and not family.always_qkv_bias,
-        mlp_bias=family.has_mlp_bias and bool(fields.get("mlp_bias", False)),
+        mlp_bias=family.has_mlp_bias and _flag(fields, "mlp_bias", path),
         qk_norm=family.qk_norm,
         dtype=_dtype(fields, path),
         eos_token_ids=_eos_token_ids(fields, folder),
@@ -108,17 +111,28 @@ def _positive(fields: dict[str, Any], name: str, path: Path) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ModelError(f"{path}: {name}={value!r} is not a positive integer")
+    limit = _LIMITS.get(name, _LARGEST)
+    if value > limit:
+        raise ModelError(f"{path}: {name}={value} is beyond {limit}: fetch the model again")
     return value
+
+
+def _flag(fields: dict[str, Any], name: str, path: Path) -> bool:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ModelError(f"{path}: {name}={value!r} is neither true nor false")
+    return bool(value)
 
 
 def _number(fields: dict[str, Any], name: str, default: float, path: Path) -> float:
     value = fields.get(name, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < torch.finfo(torch.float32).max:
         raise ModelError(f"{path}: {name}={value!r} is not a positive number")
     return float(value)
 
 
-def _refuse(fields: dict[str, Any], path: Path) -> None:
+def _refuse(fields: dict[str, Any], layers: int, path: Path) -> None:
     """Raise for every setting that would change the result and is not computed here."""
     activation = fields.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
@@ -127,14 +141,13 @@ def _refuse(fields: dict[str, Any], path: Path) -> None:
         raise ModelError(
             f"{path}: quantization_config is set: give the unquantised weights of this model"
         )
-    layers = fields.get("num_hidden_layers", 0)
-    types = fields.get("layer_types") or ["full_attention"] * int(layers)
-    window = fields.get("sliding_window")
-    windowed = bool(
-        fields.get("use_sliding_window")
-        and window
-        and (fields.get("max_window_layers") or 0) < int(layers)
-    )
+    types = fields.get("layer_types") or ["full_attention"] * layers
+    if not isinstance(types, list) or len(types) != layers:
+        raise ModelError(f"{path}: layer_types={types!r:.80} does not name {layers} layers")
+    window, first = fields.get("sliding_window"), fields.get("max_window_layers") or 0
+    if not isinstance(first, int):
+        raise ModelError(f"{path}: max_window_layers={first!r} is not an integer")
+    windowed = _flag(fields, "use_sliding_window", path) and window and first < layers
     other = sorted({str(kind) for kind in types} - {"full_attention"})
     if windowed or other:
         raise ModelError(
@@ -148,11 +161,17 @@ def _rope(fields: dict[str, Any], path: Path) -> tuple[float, Llama3Scaling | No
     rope: dict[str, Any] = {}
     for name in ("rope_scaling", "rope_parameters"):
         value = fields.get(name) or {}
-        if not isinstance(value, dict):
-            raise ModelError(f"{path}: {name}={value!r} is not an object")
-        rope.update(value)
+        if not isinstance(value, dict) or any(isinstance(v, dict) for v in value.values()):
+            raise ModelError(f"{path}: {name}={value!r:.80} is not one plain object")
+        for key, setting in value.items():
+            key = "rope_type" if key == "type" else key
+            if rope.setdefault(key, setting) != setting:
+                raise ModelError(
+                    f"{path}: {name} has {key}={setting!r}, before it was {rope[key]!r}: keep "
+                    "rope_parameters or rope_scaling, not both"
+                )
     theta = _number({**fields, **rope}, "rope_theta", 10000.0, path)
-    kind = rope.get("rope_type") or rope.get("type") or "default"
+    kind = rope.get("rope_type") or "default"
     partial = rope.get("partial_rotary_factor") or fields.get("partial_rotary_factor") or 1.0
     if partial != 1.0:
         raise ModelError(f"{path}: partial_rotary_factor={partial} is not computed here: only 1")
@@ -166,6 +185,9 @@ def _rope(fields: dict[str, Any], path: Path) -> tuple[float, Llama3Scaling | No
     missing = [name for name in names if name not in rope]
     if missing:
         raise ModelError(f"{path}: rope_type 'llama3' lacks {', '.join(missing)}")
+    scaling = {name: _number(rope, name, 0.0, path) for name in names}
+    if scaling["high_freq_factor"] <= scaling["low_freq_factor"]:
+        raise ModelError(f"{path}: high_freq_factor must be above low_freq_factor: {scaling}")
     return theta, Llama3Scaling(**{name: rope[name] for name in names})
 
 

@@ -16,11 +16,13 @@ from nanoengine.errors import ModelError
 class Family:
     """What an architecture fixes, and transformers' defaults for fields that config.json omits.
 
+    model_type: what `config.json` calls the family, too.
     always_qkv_bias: q, k and v have a bias and o has none, whatever `attention_bias` says (Qwen2).
     qk_norm: RMSNorm over each query and key head before the rotation (Qwen3).
     has_mlp_bias: `mlp_bias` is obeyed (Llama); elsewhere transformers ignores it.
     """
 
+    model_type: str
     always_qkv_bias: bool = False
     qk_norm: bool = False
     has_mlp_bias: bool = False
@@ -48,9 +50,9 @@ _LLAMA: dict[str, Any] = {
 }
 
 FAMILIES: dict[str, Family] = {
-    "Qwen3ForCausalLM": Family(qk_norm=True, defaults={**_QWEN, "head_dim": 128}),
-    "Qwen2ForCausalLM": Family(always_qkv_bias=True, defaults=_QWEN),
-    "LlamaForCausalLM": Family(has_mlp_bias=True, defaults=_LLAMA),
+    "Qwen3ForCausalLM": Family("qwen3", qk_norm=True, defaults={**_QWEN, "head_dim": 128}),
+    "Qwen2ForCausalLM": Family("qwen2", always_qkv_bias=True, defaults=_QWEN),
+    "LlamaForCausalLM": Family("llama", has_mlp_bias=True, defaults=_LLAMA),
 }
 
 
@@ -61,7 +63,17 @@ def family_of(raw: Mapping[str, Any], path: Path) -> tuple[str, Family]:
         raise ModelError(f"{path}: architectures={names!r} is not a list")
     for name in names:
         if isinstance(name, str) and name in FAMILIES:
+            _refuse_another_type(raw.get("model_type"), name, path)
             return name, FAMILIES[name]
     raise ModelError(
         f"{path}: architectures={names!r} is not known here: use one of {', '.join(FAMILIES)}"
     )
+
+
+def _refuse_another_type(model_type: object, name: str, path: Path) -> None:
+    """Architecture and type of two different families: whichever is meant, the other is wrong."""
+    others = {family.model_type for family in FAMILIES.values()} - {FAMILIES[name].model_type}
+    if isinstance(model_type, str) and model_type in others:
+        raise ModelError(
+            f"{path}: architectures says {name}, model_type says {model_type!r}: keep the right one"
+        )
