@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from nanoengine.bench import roofline
+from nanoengine.bench import profile, roofline
 from nanoengine.bench.measure import Measurement
 from nanoengine.bench.workload import Workload
 from nanoengine.engine.model_runner import ModelRunner
@@ -86,6 +86,8 @@ def table(result: dict[str, Any]) -> Iterator[str]:
         f"floor of this machine {result['floor_s']:.2f} s, took {seconds:.2f} s: "
         f"{result['fraction_of_floor']:.1%} of the floor's rate"
     )
+    if "profile" in result:
+        yield from profile.table(result["profile"])
     if "check" in result:
         check = result["check"]
         yield (

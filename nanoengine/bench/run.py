@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from nanoengine import environment
-from nanoengine.bench import BenchError, check, measure, report, rpc, shapes, workload
+from nanoengine.bench import BenchError, check, measure, profile, report, rpc, shapes, workload
 from nanoengine.bench.model import LONGEST, Model, load_transformers
 from nanoengine.bench.peers import PEERS, NanoengineSide, require_peer
 from nanoengine.commands.options import Parser, add_engine_options, engine_options
@@ -66,6 +66,11 @@ def _benchmark(args: argparse.Namespace) -> dict[str, Any]:
         others = [peer.make(model, options)] if peer and together else []
         found = measure.measure([side, *others], plan)
         facts["breakdown"] = measure.breakdown(side, plan)
+        if args.profile:
+            facts["profile"] = {
+                f"{batch}@{context}": profile.profile_decode(side, plan, batch, context)
+                for batch, context in args.profile
+            }
         facts |= report.floor(side.llm.engine.runner, plan.workload)
         checked = check.spread(plan.workload, args.check)
         outputs = check.greedy_outputs(side, checked) if checked else []
@@ -100,6 +105,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="B@C,...",
         help=f"batches and mean contexts to time a decode step at ({_ARTICLE_STEPS} for the "
         "article's workload on a GPU, else none)",
+    )
+    parser.add_argument(
+        "--profile",
+        type=_steps,
+        metavar="B@C,...",
+        help="batches and contexts whose decode step is taken apart: where its time goes",
     )
     parser.add_argument(
         "--check",
