@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from nanoengine.bench import BenchError
@@ -127,7 +126,7 @@ def _activities(device: torch.device) -> list[ProfilerActivity]:
 
 def _spans(found: profile) -> Iterator[Span]:
     """What ran on the device; where there is none, the operators that no other one called."""
-    events = found.events() or []
-    on_device = [event for event in events if event.device_type != DeviceType.CPU]
+    events: list[Any] = list(found.events() or [])  # type: ignore[no-untyped-call]
+    on_device = [event for event in events if event.device_type.name != "CPU"]
     for event in on_device or [event for event in events if event.cpu_parent is None]:
         yield Span(event.name, event.time_range.start, event.time_range.end)
