@@ -58,6 +58,8 @@ def known_machine() -> Iterator[dict[str, list[Any]]]:
 
     Gives what the benchmark asks of the engine, filled while it runs.
     """
+    from tqdm import tqdm
+
     from nanoengine import environment
     from nanoengine.bench import measure, metrics, peers, roofline
 
@@ -83,6 +85,7 @@ def known_machine() -> Iterator[dict[str, list[Any]]]:
     with contextlib.ExitStack() as stack:
         for owner, name, value in (
             (time, "perf_counter", _clock()),
+            (tqdm, "monitor_interval", 0),  # it would start a thread
             (roofline, "measure_copy_bandwidth", lambda device: COPY_BYTES_PER_S),
             (roofline, "measure_matmul_flops", lambda device, dtype: FLOPS_PER_S),
             (environment, "git_state", dict),

@@ -183,10 +183,13 @@ SCENARIOS = {
         ),
         Scenario(
             "benchmark",
-            "a benchmark of 5 requests (`nanoengine bench` with a clock that stands still)",
+            "a benchmark of 5 requests (`nanoengine bench`, one run at a time)",
             {},
             (),
-            bench=("--requests=5", "--input=3-17", "--output=1-9", "--seed=5", "--repeats=1"),
+            bench=(
+                *("--requests=5", "--input=3-17", "--output=1-9", "--seed=5", "--repeats=1"),
+                "--no-overlap",
+            ),
         ),
         Scenario(
             "benchmark in chunks",

@@ -2,14 +2,16 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from course_answers import RIGHT, WRONG, Answer
 
 from nanoengine.config import EngineConfig
-from nanoengine.course import exercises, grade, stub, swap
+from nanoengine.course import benchmarks, exercises, grade, stub, swap
 from nanoengine.course.result import MESSAGE_LIMIT
+from nanoengine.course.scenarios import SCENARIOS
 from nanoengine.course.source import run_source
 from nanoengine.course.stubs import solution_source
 from nanoengine.course.tiny import save_model
@@ -72,11 +74,12 @@ def test_answers_are_of_known_exercises() -> None:
     assert {a.exercise for a in [*WRONG, *RIGHT]} == set(exercises)
 
 
-def ordinary_tokens(folder: Path) -> list[list[int]]:
+def ordinary_tokens(folder: Path, ranks: int = 1) -> list[list[int]]:
     """A workload as one would write it first: three different prompts, no limits in reach."""
     config = EngineConfig.from_kwargs(
-        device="cpu", kvcache_block_size=4, num_kvcache_blocks=64, overlap=False
-    )
+        device="cpu", kvcache_block_size=4, num_kvcache_blocks=64, overlap=False,
+        tensor_parallel_size=ranks,
+    )  # fmt: skip
     engine = LLMEngine(folder, config)
     engine.block_manager.free_block_ids.popitem(last=False)  # block 0: taken by somebody else
     engine.runner.kv_cache.zero_()  # as fresh memory mostly is: no NaN left by an earlier test
@@ -87,7 +90,19 @@ def ordinary_tokens(folder: Path) -> list[list[int]]:
     outputs = [engine.output(i) for i in ids]
     while engine.has_unfinished:
         engine.step()
+    engine.close()
     return [output.token_ids for output in outputs]
+
+
+ORDINARY_BENCHMARK = ("--requests=3", "--input=6-6", "--output=6-6", "--repeats=1", "--no-overlap")
+
+
+def ordinary_work(exercise_id: str, folder: Path) -> Any:
+    """What an ordinary workload shows: tokens, or for a benchmark's parts its report."""
+    if exercises[exercise_id].target.startswith("nanoengine.bench"):
+        return benchmarks.run(ORDINARY_BENCHMARK, folder)
+    ranks = max((SCENARIOS[name].ranks for name in exercises[exercise_id].scenarios), default=1)
+    return ordinary_tokens(folder, ranks)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +119,6 @@ def test_some_wrong_answers_pass_an_ordinary_workload(answer: Answer, tiny_folde
     if exercises[answer.exercise].needs and torch.cuda.is_available():
         pytest.skip("a kernel that is not interpreted cannot work on the CPU's tensors")
     function = run_source(answer.text, str(answer))[exercises[answer.exercise].function]
-    expected = ordinary_tokens(tiny_folder)
+    expected = ordinary_work(answer.exercise, tiny_folder)
     with swap(answer.exercise, function):
-        assert ordinary_tokens(tiny_folder) == expected
+        assert ordinary_work(answer.exercise, tiny_folder) == expected
