@@ -36,6 +36,7 @@ EXERCISES = (
         arguments=samples_06.sample_arguments,
         observe=samples_06.observe_sample,
         compare=samples_06.compare_sample,
+        draw=samples_06.draw_sample,
         scenarios=("sampled", "buckets", "small pool"),
     ),
     Exercise(

@@ -87,8 +87,9 @@ class _Runner(ModelRunner):
     def __init__(self, fails: tuple[str, type[BaseException]] | None, rank: int, size: int) -> None:
         self.fails = fails
         self.seen: dict[str, Any] = {}
+        self.broadcasts: list[int] = []
         self.group = _Group(rank, size)
-        object.__setattr__(self.group, "broadcasts", [])
+        object.__setattr__(self.group, "broadcasts", self.broadcasts)  # a TPGroup is frozen
         self.device, self.kernels = torch.device("cpu"), None
         self.block_size, self.buckets = 4, []
         self.last_token = torch.zeros(2, dtype=torch.int64)
@@ -176,7 +177,7 @@ def observe_run(function: Run, args: Args) -> dict[str, Any]:
     if kept is not None:
         seen["record"] = _THIS if kept is mine else _OLD if kept is runner.old else _OTHER
     if runner.group.size > 1:
-        seen["broadcasts"] = len(runner.group.broadcasts)
+        seen["broadcasts"] = len(runner.broadcasts)
     return seen
 
 

@@ -4,7 +4,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -13,6 +13,9 @@ from nanoengine.course.registry import Case
 from nanoengine.course.values import Difference
 from nanoengine.layers.sampler import GREEDY_BELOW
 
+if TYPE_CHECKING:
+    from nanoengine.viz.style import Picture
+
 Args = tuple[Any, ...]
 
 ALMOST_ONE = 1 - 2**-24  # the largest number that uniform_noise gives
@@ -20,7 +23,7 @@ _NAMES = ("logits", "temperatures", "noise")
 _BORDERS, _FAR_BORDERS = "borders", "borders of a large vocabulary"
 _ROUNDING = 1e-5  # float32 sums in another order may move a border by this
 _PARTS = (0.5, 0.2, 0.3)  # probabilities
-_PROBE_ROWS = 32
+_PROBE_ROWS, _DRAWN_TOKENS = 32, 12
 _EIGHT = [i / 8 + 0.11 for i in range(8)]
 _RANDOM_CASES = 60
 
@@ -187,7 +190,7 @@ class _Row(NamedTuple):
     logits: torch.Tensor
     temperature: float
     noise: float
-    index: int
+    place: int
     slack: float
 
     @property
@@ -259,7 +262,7 @@ def _slips(
         multiplied = row.logits * row.temperature
         yield "divide by the temperature, do not multiply", row.look_up(multiplied, row.noise)
     for other in range(len(noise)):
-        if other != row.index:
+        if other != row.place:
             token = row.look_up(scaled, float(noise[other]))
             yield f"that is what the noise of row {other} gives", token
             yield (
@@ -268,3 +271,17 @@ def _slips(
             )
     yield "your look-up runs from the last token to the first", row.look_up(scaled, 1 - row.noise)
     yield "that is the largest logit: a warm row follows its number", int(row.logits.argmax())
+
+
+def draw_sample(args: Args, expected: Any, got: Any) -> "Picture | None":
+    """The first wrong row's number on its line of probabilities; greedy rows have none."""
+    from nanoengine.viz.sampling import number_line
+
+    logits, temperatures, noise = sample_arguments(args)
+    for row, (token, mine) in enumerate(zip(expected["result"], got["result"], strict=True)):
+        warm = float(temperatures[row]) >= GREEDY_BELOW
+        if token != mine and warm and logits.shape[1] <= _DRAWN_TOKENS:
+            shares = (logits[row] / temperatures[row]).softmax(-1).tolist()
+            labels = [str(index) for index in range(len(shares))]
+            return number_line(shares, labels, float(noise[row]), token, got=mine)
+    return None
