@@ -33,27 +33,36 @@ _LINE = 0.9
 
 
 def address_map(
-    block_table: Sequence[int], start: int, end: int, block_size: int, *, example: int | None = None
+    block_table: Sequence[int],
+    start: int,
+    end: int,
+    block_size: int,
+    *,
+    slots: Sequence[int] | None = None,
+    example: int | None = None,
 ) -> Picture:
     """A sequence of `end` tokens above, the cache below; tokens [start, end) are written now.
 
+    slots: where they go, for example from a student's function; None: worked out here.
     example: the token whose slot is worked out in words; None: the first in the last block but one
     that is written now.
 
     >>> picture = address_map([7, 2, 5], start=4, end=10, block_size=4)  # doctest: +SKIP
     """
-    slots = [block_table[p // block_size] * block_size + p % block_size for p in range(end)]
+    places = [block_table[p // block_size] * block_size + p % block_size for p in range(end)]
+    if slots is not None:
+        places[start:] = slots
     shown = _worked_token(start, end, block_size) if example is None else example
     figure, axes = canvas(3.3)
     ax = axes[0]
     ends = _logical(ax, block_table, start, end, block_size, shown)
-    tops, width = _physical(ax, block_table, start, slots, block_size, shown)
+    tops, width = _physical(ax, block_table, start, places, block_size, shown)
     for block, x in zip(block_table, ends, strict=True):
         arrow(ax, (x, 1.12), (tops[block], _CACHE_Y - 0.75))
-    _words(ax, block_table, start, slots, block_size, shown)
+    _words(ax, block_table, start, places, block_size, shown)
     ax.set_xlim(-0.2, max(width, 16) + 0.2)
     ax.set_ylim(_CACHE_Y + 4.6, -1.7)
-    return Picture(figure, _alt(block_table, start, slots, block_size, shown))
+    return Picture(figure, _alt(block_table, start, places, block_size, shown))
 
 
 def _worked_token(start: int, end: int, size: int) -> int:

@@ -62,8 +62,10 @@ def prefix_tree(sharers: Sequence[Sharer], block_size: int) -> Picture:
     depth = max(len(s.block_table) for s in sharers)
     figure, axes = canvas(0.75 + 0.86 * len(sharers))
     ax = axes[0]
-    label(ax, 0, -1.6, "a box is a block of the cache; a path is a block table", align="left",
-          colour=MUTED)  # fmt: skip
+    entries = sum(len(sharer.block_table) for sharer in sharers)
+    text = "a box is a block of the cache, a path is a block table: "
+    text += f"{entries} entries in tables, {len(nodes)} blocks"
+    label(ax, 0, -1.6, text, align="left", colour=MUTED)
     for block, node in nodes.items():
         _node(ax, block, node, nodes, block_size)
     for row, sharer in enumerate(sharers):

@@ -27,7 +27,7 @@ class Role:
 
 
 EMPTY = Role(PAPER, edge="#c4c4c4")
-CACHED = Role("#d9d9d9", hatch="....")
+CACHED = Role("#d9d9d9", hatch="...")
 NEW = Role("#f8dc9a")
 WRONG = Role("#f4b89a", hatch="xxxx", edge=RED)
 FILLING = Role("#efefef", hatch="////", edge=MUTED)
@@ -35,7 +35,7 @@ FILLING = Role("#efefef", hatch="////", edge=MUTED)
 SEQUENCES = (
     Role("#93c4e6"),
     Role("#f8dc9a", hatch="////"),
-    Role("#a6dcc8", hatch="...."),
+    Role("#a6dcc8", hatch="..."),
     Role("#e3bfd6", hatch="\\\\\\\\"),
 )
 

@@ -137,6 +137,7 @@ def test_commands_in_the_text_exist(lesson: Lesson) -> None:
 
 # -- in a kernel -------------------------------------------------------------------------------
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 runs_in_a_kernel = pytest.mark.parametrize("solved", [False, True], ids=["unsolved", "solved"])
 
 
@@ -156,6 +157,7 @@ def test_runs_in_a_kernel(lesson: Lesson, solved: bool, tmp_path: Path) -> None:
     for cell in done["cells"]:
         for output in cell.get("outputs", []):
             check_output(output, cell["id"])
+        check_sliders(cell)
     check_numbers(lesson, done)
 
 
@@ -166,6 +168,14 @@ def check_output(output: dict[str, Any], cell: str) -> None:
     for kind in ("image/png", "image/svg+xml", "image/jpeg"):
         assert kind not in data, f"cell {cell} shows a bare image: return the Picture itself"
     assert_html_images_have_alt(str(data.get("text/html", "")))
+
+
+def check_sliders(cell: dict[str, Any]) -> None:
+    """Sliders and the picture for readers without widgets are one output: nothing shows twice."""
+    shown = [output["data"] for output in cell.get("outputs", []) if "data" in output]
+    if any(WIDGET in data for data in shown):
+        assert len(shown) == 1, f"cell {cell['id']} shows more than its sliders: use viz.explore"
+        assert "<img" in str(shown[0].get("text/html")), f"cell {cell['id']}: no static picture"
 
 
 def check_numbers(lesson: Lesson, done: dict[str, Any]) -> None:

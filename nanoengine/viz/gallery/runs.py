@@ -69,6 +69,7 @@ def slot_mapping() -> dict[str, Any]:
         "start": inputs.positions[0],
         "end": inputs.cu_seqlens_k[-1],
         "block_size": BLOCK_SIZE,
+        "slots": inputs.slot_mapping,
     }
 
 
