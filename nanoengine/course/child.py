@@ -19,17 +19,16 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
-from nanoengine.course import limits
+from nanoengine.course import limits, ranks
 from nanoengine.course.errors import LibraryCalled, NotAttempted
 from nanoengine.course.registry import Exercise, exercises
-from nanoengine.course.source import line_of, run_source
-from nanoengine.course.swapping import replaced
+from nanoengine.course.source import FILENAME, line_of, run_source
+from nanoengine.course.swapping import carried, replaced
 from nanoengine.course.values import MutatedArgument
 
 if TYPE_CHECKING:
     from nanoengine.course.scenarios import Scenario
 
-FILENAME = "your answer"
 RESULT_LOST = 73  # exit status: the result's descriptor was closed
 READY = b"ready\n"  # written before the answer is touched: what fails earlier is our own fault
 _WATCHED = ("builtins", "os", "sys", "json", "threading", "torch", "torch.nn.functional")
@@ -37,11 +36,12 @@ _KINDS = (FunctionType, type, staticmethod, classmethod, property, type(len))
 
 
 class Task(NamedTuple):
-    """What the graded process is told."""
+    """What the graded process is told. forked: it is a copy of the server, and may fork itself."""
 
     exercise: str
     source: str
     folder: str
+    forked: bool = False
 
 
 def main(task: Task, result: int, key: bytes) -> None:
@@ -55,12 +55,14 @@ def main(task: Task, result: int, key: bytes) -> None:
     sys.stdout, sys.stderr = _text_to(1), _text_to(2)
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     _import_everything(exercises[task.exercise])  # neither clock nor memory limit is for that
+    ranks.start_by_fork(task.forked)
     limits.limit_this_process()
     for name in ("SIGXCPU", "SIGTERM"):
         if hasattr(signal, name) and hasattr(faulthandler, "register"):
             faulthandler.register(getattr(signal, name), file=2, all_threads=False, chain=True)
     write(result, key + READY)
-    faulthandler.dump_traceback_later(limits.WALL_SECONDS, exit=True, file=2)
+    seconds = limits.WALL_SECONDS + (0 if task.forked else limits.START_SECONDS)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=2)
     observed = dump(observe(task)).encode()
     with contextlib.suppress(Exception):
         sys.stdout.flush()
@@ -96,7 +98,6 @@ def observe(task: Task) -> dict[str, Any]:
     threads = threading.active_count()
     seen: dict[str, Any] = {"cases": [], "scenarios": {}}
     cases = exercise.cases()
-    folder = Path(task.folder)
     before = _snapshot()
     with _guarded(exercise) as guard:
         try:
@@ -107,7 +108,7 @@ def observe(task: Task) -> dict[str, Any]:
             observed = partial(_observed, exercise, function, case.args)
             seen["cases"].append(_attempt(observed, task))
         for name in exercise.scenarios:
-            behaviour = partial(_behaviour, exercise, function, SCENARIOS[name], folder)
+            behaviour = partial(_behaviour, exercise, function, SCENARIOS[name], task)
             reason = SCENARIOS[name].missing()
             seen["scenarios"][name] = (
                 _attempt(behaviour, task) if reason is None else {"not run": reason}
@@ -152,15 +153,20 @@ def _observed(exercise: Exercise, function: Callable[..., Any], args: tuple[Any,
 
 
 def _behaviour(
-    exercise: Exercise, function: Callable[..., Any], scenario: "Scenario", folder: Path
+    exercise: Exercise, function: Callable[..., Any], scenario: "Scenario", task: Task
 ) -> dict[str, Any]:
-    """Run one scenario with the answer in the engine."""
+    """Run one scenario with the answer in the engine, on all of its ranks."""
     from nanoengine.course.scenarios import run
 
-    calls = Calls(function)
-    with replaced(exercise, calls.guarded(exercise.adapt)):
-        observed = run(scenario, folder).to_plain()
-    return {**observed, "calls": calls.count}
+    calls, folder = Calls(function), Path(task.folder)
+    source = {"source": task.source, "name": exercise.function}
+    with ranks.counted_calls(folder) as elsewhere:
+        with (
+            replaced(exercise, calls.guarded(exercise.adapt)),
+            carried(exercise, source, str(elsewhere)),
+        ):
+            observed = run(scenario, folder).to_plain()
+        return {**observed, "calls": calls.count + ranks.count_of(elsewhere)}
 
 
 def _attempt(action: Callable[[], Any], task: Task) -> dict[str, Any]:
@@ -209,6 +215,9 @@ def _guarded(exercise: Exercise) -> Iterator[FunctionType]:
 
 def _describe(error: BaseException, source: str) -> dict[str, Any]:
     """An exception as plain data, with the deepest line of the student's text it went through."""
+    told = ranks.failure_of(error)
+    if told is not None:
+        return {**told, "text": line_of(source, told["line"])}
     line = 0
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == FILENAME:

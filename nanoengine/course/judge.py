@@ -150,7 +150,7 @@ def expected_behaviour(name: str, folder: Path) -> Observation:
     Raises CourseError when the two disagree: then the library is wrong, not the student.
     """
     scenario = SCENARIOS[name]
-    seen = run(scenario, folder)
+    seen = run(scenario.on_one_rank(), folder)
     weights = tiny.make_weights()
     objection = benchmarks.objection(seen.report, weights) if scenario.bench else None
     if objection:

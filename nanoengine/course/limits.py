@@ -4,6 +4,7 @@ import sys
 
 CPU_SECONDS = 4  # an ordinary grade takes well under one
 WALL_SECONDS = 10  # for answers that wait rather than compute, and where CPU time has no limit
+START_SECONDS = 30  # on top, where an engine's workers are fresh interpreters that import torch
 MEMORY_BYTES = 1 << 30
 FILE_BYTES = 16 << 20  # a single file, the captured output included
 OUTPUT_CHARS = 2000  # of the printed text that a grade shows

@@ -4,11 +4,10 @@ Whoever grades runs them twice: once with the library's functions, once with the
 """
 
 import base64
+import contextlib
 import random
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import socket
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,15 +15,14 @@ import numpy as np
 import torch
 
 from nanoengine.config import EngineConfig
-from nanoengine.course import benchmarks, tiny
+from nanoengine.course import benchmarks, ranks, tiny
+from nanoengine.course.watching import shuffle_blocks, unbound_caches, watched
 from nanoengine.engine.engine import LLMEngine
 from nanoengine.engine.record import StepRecord
-from nanoengine.engine.sampling import SampledTokens
-from nanoengine.engine.sequence import Batch
-from nanoengine.layers.attention import Attention
 from nanoengine.sampling_params import SamplingParams
 
 _MAX_STEPS = 300
+_RANKS = "tensor_parallel_size"
 
 
 class Arrival(NamedTuple):
@@ -56,6 +54,7 @@ class Arrival(NamedTuple):
 class Scenario:
     """One workload. situation: how a message calls it. warm_up: run that before the requests.
 
+    buffer_bytes: of the memory that ranks share, so that messages need pieces; 0: as always.
     needs: "cuda" where it cannot run without a GPU; the grade is then "partial".
     bench: a benchmark is run in the place of requests: the arguments of `nanoengine bench`.
     """
@@ -65,12 +64,25 @@ class Scenario:
     options: dict[str, Any]
     arrivals: tuple[Arrival, ...]
     warm_up: bool = False
+    buffer_bytes: int = 0
     needs: Literal["", "cuda"] = ""
     bench: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
         """Why it cannot run on this machine, or None."""
+        if self.ranks > 1 and not hasattr(socket, "send_fds"):
+            return "several ranks need Linux or macOS"
         return "no GPU" if self.needs == "cuda" and not torch.cuda.is_available() else None
+
+    @property
+    def ranks(self) -> int:
+        """Processes that share each layer."""
+        return int(self.options.get(_RANKS, 1))
+
+    def on_one_rank(self) -> "Scenario":
+        """The same work without tensor parallelism: it gives the same tokens."""
+        options = {key: value for key, value in self.options.items() if key != _RANKS}
+        return replace(self, options=options, buffer_bytes=0)
 
 
 @dataclass(slots=True)
@@ -170,6 +182,25 @@ SCENARIOS = {
             tuple(Arrival(0, _prompt(80 + i, 1 + i % 9), 2 + (5 * i) % 11) for i in range(11)),
         ),
         Scenario(
+            "reused blocks",
+            "14 sequences in padded graphs; a finished one's blocks are soon another's",
+            {
+                **_BASE,
+                "enforce_eager": False,
+                "max_num_seqs": 11,
+                "max_model_len": 32,
+                "num_kvcache_blocks": 18,
+            },
+            tuple(
+                Arrival(
+                    0 if i < 11 else 2 * i - 18,
+                    _prompt(140 + i, 1 + 4 * i % 7),
+                    2 + 3 * i % 8 + (0 if i % 4 else 6),
+                )
+                for i in range(14)
+            ),
+        ),
+        Scenario(
             "small pool",
             "blocks of 8 tokens in a pool so small that sequences are preempted",
             {**_BASE, "kvcache_block_size": 8, "num_kvcache_blocks": 7},
@@ -180,6 +211,18 @@ SCENARIOS = {
             f"a KV pool carved from {_POOL_BYTES} bytes",
             {**_BASE, "num_kvcache_blocks": None, "cpu_kvcache_bytes": _POOL_BYTES},
             tuple(Arrival(0, _prompt(63 + i, 6 + 5 * i), 9) for i in range(3)),
+        ),
+        Scenario(
+            "two ranks",
+            "on two ranks, with messages longer than the buffer",
+            {**_BASE, _RANKS: 2, "worker_timeout": 2.0, "max_num_batched_tokens": 24},
+            (
+                Arrival(0, [*_SHARED, *_prompt(8, 4)], 6),
+                Arrival(0, _prompt(91, 1), 3),
+                Arrival(2, [*_SHARED, *_prompt(10, 27)], 5),
+                Arrival(2, _prompt(92, 6), 4),
+            ),
+            buffer_bytes=ranks.buffer_bytes(13),  # a step of two sequences just fits: 1 + 2 x 6
         ),
         Scenario(
             "benchmark",
@@ -233,19 +276,26 @@ def run(scenario: Scenario, folder: Path) -> Observation:
             if item.emits:
                 rows.setdefault(item.seq.request_id, []).append(record.logits[row].numpy())
 
-    engine = LLMEngine(folder, EngineConfig.from_kwargs(**scenario.options), on_step)
-    seen.num_blocks = engine.runner.num_kvcache_blocks
-    if scenario.warm_up:
-        with _unbound_caches(engine):
-            engine.runner.warm_up()
-    engine.runner.kv_cache.fill_(torch.nan)
-    _shuffle_blocks(engine)
-    engine.runner.run = _watched(engine, engine.runner.run, seen)  # type: ignore[method-assign]
-    outputs = _feed(engine, scenario)
+    with ranks.shared_buffer(scenario.buffer_bytes):
+        engine = LLMEngine(folder, EngineConfig.from_kwargs(**scenario.options), on_step)
+    with contextlib.closing(engine):
+        outputs = _run_in(engine, scenario, seen)
     for name, token_ids in outputs.items():
         seen.tokens[name] = token_ids
         seen.logits[name] = np.stack(rows[name][: len(token_ids)]).astype(np.float32)
     return seen
+
+
+def _run_in(engine: LLMEngine, scenario: Scenario, seen: Observation) -> dict[str, list[int]]:
+    """Prepare the engine's memory, watch its runs, and feed it."""
+    seen.num_blocks = engine.runner.num_kvcache_blocks
+    if scenario.warm_up:
+        with unbound_caches(engine):
+            engine.runner.warm_up()
+    engine.runner.kv_cache.fill_(torch.nan)
+    shuffle_blocks(engine)
+    engine.runner.run = watched(engine, engine.runner.run, seen)  # type: ignore[method-assign]
+    return _feed(engine, scenario)
 
 
 def _feed(engine: LLMEngine, scenario: Scenario) -> dict[str, list[int]]:
@@ -262,65 +312,3 @@ def _feed(engine: LLMEngine, scenario: Scenario) -> dict[str, list[int]]:
         if engine.has_unfinished:
             engine.step()
     raise RuntimeError(f"the engine did not finish its requests within {_MAX_STEPS} steps")
-
-
-def _shuffle_blocks(engine: LLMEngine) -> None:
-    blocks = list(engine.block_manager.free_block_ids)
-    random.Random(7).shuffle(blocks)
-    blocks.remove(0)
-    blocks.insert(1, 0)  # block 0 is in use early: nothing may take 0 for "no block"
-    engine.block_manager.free_block_ids = OrderedDict.fromkeys(blocks)
-
-
-@contextmanager
-def _unbound_caches(engine: LLMEngine) -> Iterator[None]:
-    """As before the KV cache is carved: a warm-up run has nothing to write to."""
-    layers = [m for m in engine.runner.model.modules() if isinstance(m, Attention)]
-    bound = [(layer.k_cache, layer.v_cache) for layer in layers]
-    for layer in layers:
-        layer.k_cache = layer.v_cache = torch.empty(0)
-    try:
-        yield
-    finally:
-        for layer, (k_cache, v_cache) in zip(layers, bound, strict=True):
-            layer.k_cache, layer.v_cache = k_cache, v_cache
-
-
-Run = Callable[..., SampledTokens]
-
-
-def _watched(engine: LLMEngine, run_model: Run, seen: Observation) -> Run:
-    """`runner.run`, with the KV memory compared before and after: the write-set check."""
-    size = engine.runner.block_size
-    memory = engine.runner.kv_cache.view(torch.int32)  # bits: NaN equals NaN
-
-    def watched(batch: Batch, record: StepRecord | None = None) -> SampledTokens:
-        own = {
-            seq.block_table[p // size] * size + p % size: (seq.request_id, p)
-            for seq, start, end, _ in batch.items
-            for p in range(start, end)
-        }
-        # so that a slot shows as written even when it gets the very bits it held before
-        engine.runner.kv_cache.flatten(2, 3)[:, :, list(own)] = torch.nan
-        before = memory.clone()
-        tokens = run_model(batch, record)
-        differs = (memory != before).any(dim=-1).any(dim=-1).any(dim=0).any(dim=0)
-        changed = set(differs.flatten().nonzero().flatten().tolist())
-        if seen.wrong_write is None:
-            seen.wrong_write = _wrong_write(own, changed, size)
-        return tokens
-
-    return watched
-
-
-def _wrong_write(own: dict[int, tuple[str, int]], changed: set[int], size: int) -> str | None:
-    """The first slot that was written and should not have been, or the other way round."""
-    for slot in sorted(changed - own.keys()):
-        return (
-            f"a step wrote slot {slot} (block {slot // size}, offset {slot % size}), "
-            "where none of its tokens belongs"
-        )
-    for slot in sorted(own.keys() - changed):
-        request, position = own[slot]
-        return f"position {position} of {request} belongs in slot {slot}, which was not written"
-    return None

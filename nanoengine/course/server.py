@@ -51,7 +51,7 @@ def grade_here(exercise: Exercise, source: str, folder: Path, fork: bool) -> Gra
         if SCENARIOS[name].missing() is None:
             expected_behaviour(name, folder)
     key = secrets.token_hex(16).encode()
-    task = child.Task(exercise.id, source, str(folder))
+    task = child.Task(exercise.id, source, str(folder), fork)
     ended = _forked(task, key) if fork else _spawned(task, key, folder)
     output = ended.output[: limits.OUTPUT_CHARS]
     _, found, observed = ended.result.rpartition(key)

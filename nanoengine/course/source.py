@@ -11,6 +11,8 @@ from typing import Any
 from nanoengine.course.errors import CourseError
 
 MAGIC = "%%exercise"
+FILENAME = "your answer"  # what tracebacks of a graded answer name
+ANSWER_MODULE = "answer"  # the name of the module that an answer becomes
 MARK = f"# {MAGIC} "  # the saved file's first line: file and cell have the same line numbers
 
 
@@ -66,7 +68,7 @@ def run_source(text: str, filename: str) -> dict[str, Any]:
     Tracebacks and `inspect` find the text under `filename`.
     """
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    module = ModuleType("answer")
+    module = ModuleType(ANSWER_MODULE)
     module.__file__ = filename
     exec(compile(text, filename, "exec", dont_inherit=True), module.__dict__)
     return module.__dict__

@@ -1,14 +1,22 @@
-"""swap: put a student's function where the engine looks the library's up."""
+"""swap: put a student's function where the engine looks the library's up, on every rank."""
 
 import gc
+import inspect
+import linecache
+import multiprocessing
+import os
+import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from nanoengine.course.errors import CourseError
 from nanoengine.course.registry import Exercise, exercises
+from nanoengine.course.source import ANSWER_MODULE, FILENAME, run_source
 
 Function = Callable[..., Any]
+_HERE = __name__
 
 
 @contextmanager
@@ -16,32 +24,120 @@ def swap(what: str | Mapping[str, Function], function: Function | None = None) -
     """Inside the `with` block the engine runs `function` instead of the library's.
 
     One exercise, `swap("01.slot_mapping", fn)`, or several at once, `swap({id: fn, ...})`. The
-    library's functions come back at the end, also after an exception.
+    library's functions come back at the end, also after an exception. An engine of several ranks
+    that is built inside has them on all of its ranks.
 
-    Raises CourseError for an unknown id, for something that cannot be called, and for a target
-    whose effect a living engine has captured in graphs: the swap would not reach it.
+    Raises CourseError for an unknown id, for something that cannot be called, and where a living
+    engine would not be reached: captured graphs, or workers that run already.
     """
     wanted = {what: function} if isinstance(what, str) else dict(what)
     for key, value in wanted.items():
         if not callable(value):
             raise CourseError(f"swap({key!r}, ...) needs a function, not {type(value).__name__}")
         _refuse_captured(exercises[key])
+    if wanted:
+        _refuse_running_workers(next(iter(wanted)))
     with ExitStack() as stack:
         for key, value in wanted.items():
             stack.enter_context(replaced(exercises[key], value))
+            stack.enter_context(carried(exercises[key], origin(value)))
         yield
 
 
 @contextmanager
 def replaced(exercise: Exercise, function: Function | None) -> Iterator[None]:
-    """Replace one exercise's targets and put back what was there."""
+    """Replace one exercise's targets in this process, and put back what was there."""
     with ExitStack() as stack:
         for owner, name, _ in exercise.places():
-            before = vars(owner)[name]
-            stack.callback(setattr, owner, name, before)
-            keep_static = isinstance(before, staticmethod) and callable(function)
-            setattr(owner, name, staticmethod(function) if keep_static else function)  # type: ignore[arg-type]
+            stack.callback(setattr, owner, name, vars(owner)[name])
+            _put(owner, name, function)
         yield
+
+
+def _put(owner: Any, name: str, function: Function | None) -> None:
+    keep_static = isinstance(vars(owner)[name], staticmethod) and callable(function)
+    setattr(owner, name, staticmethod(function) if keep_static else function)  # type: ignore[arg-type]
+
+
+# -- on the other ranks ------------------------------------------------------------------------
+
+
+@contextmanager
+def carried(exercise: Exercise, where: Mapping[str, str], calls: str = "") -> Iterator[None]:
+    """Workers started inside the `with` block have the function, too.
+
+    where: as `origin` gives it. calls: a file that gets a byte for each call on another rank.
+    """
+    from nanoengine.distributed.worker import worker_setup
+
+    with worker_setup(f"{_HERE}:install", exercise=exercise.id, where=dict(where), calls=calls):
+        yield
+
+
+def origin(function: Any) -> dict[str, str]:
+    """How another process gets it: {"source": text, "name": name}, {"import": name}, {"why": no}.
+
+    An answer travels as the whole text it came from; a function of an importable module by its
+    name; one from a notebook's cell as its own text alone.
+    """
+    name = getattr(function, "__qualname__", "")
+    module = getattr(function, "__module__", "")
+    code = getattr(function, "__code__", None)
+    if module == ANSWER_MODULE and code is not None:
+        return {"source": "".join(linecache.getlines(code.co_filename)), "name": code.co_name}
+    if getattr(sys.modules.get(module), name, None) is function and module != "__main__":
+        return {"import": f"{module}:{name}"}
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        return {"source": text, "name": function.__name__}
+    except (OSError, TypeError):
+        kind = name or type(function).__name__
+        return {"why": f"{kind} has no source text that another process could run"}
+
+
+def install(exercise: str, where: Mapping[str, str], calls: str) -> None:
+    """In a worker: put the function in its place, for good.
+
+    Raises CourseError for a function that could not travel.
+    """
+    from nanoengine.distributed.worker import resolve
+
+    entry = exercises[exercise]
+    if "why" in where:
+        raise CourseError(
+            f"swap({exercise!r}, ...) does not reach the other ranks: {where['why']}; write it "
+            "with `def` in a cell or a file"
+        )
+    if "import" in where:
+        function = resolve(where["import"])
+    else:
+        function = run_source(where["source"], FILENAME)[where["name"]]
+    for owner, name, _ in entry.places():
+        _put(owner, name, _counting(function, calls) if calls else function)
+
+
+def _counting(function: Function, path: str) -> Function:
+    """The function, writing a byte to the file a call (ranks may write at once)."""
+
+    def counted(*args: Any, **options: Any) -> Any:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(descriptor, b".")
+        finally:
+            os.close(descriptor)
+        return function(*args, **options)
+
+    return counted
+
+
+def _refuse_running_workers(exercise: str) -> None:
+    launch: Any = sys.modules.get("nanoengine.distributed.launch")
+    names = [process.name for process in multiprocessing.active_children()]
+    if launch is not None and any(name.startswith(launch.WORKER_NAME) for name in names):
+        raise CourseError(
+            f"swap({exercise!r}) would not reach the workers of an engine that runs already: "
+            "close that LLM, swap, then build it"
+        )
 
 
 def _refuse_captured(exercise: Exercise) -> None:
@@ -49,9 +145,15 @@ def _refuse_captured(exercise: Exercise) -> None:
         return
     from nanoengine.engine.model_runner import ModelRunner
 
-    # type(), since isinstance() asks every object for its class, and some warn when asked
-    runners = [thing for thing in gc.get_objects() if issubclass(type(thing), ModelRunner)]
-    if any(runner.buckets for runner in runners):
+    def captured() -> bool:
+        # type(), since isinstance() asks every object for its class, and some warn when asked
+        runners = [thing for thing in gc.get_objects() if issubclass(type(thing), ModelRunner)]
+        return any(runner.buckets for runner in runners)
+
+    if not captured():
+        return
+    gc.collect()  # an engine that nobody has any more may still be in a cycle
+    if captured():
         raise CourseError(
             f"swap({exercise.id!r}) would not reach an engine whose graphs are captured already: "
             "close that LLM, swap, then build it; or build it with enforce_eager=True"

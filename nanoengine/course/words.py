@@ -38,6 +38,10 @@ def in_words(exercise: Exercise, source: str, error: dict[str, Any], situation: 
         return _missing(name, message)
     if "RecursionError" in kinds:
         return f"{situation}: your function calls itself without end{at}."
+    if "WorkerError" in kinds:
+        return f"{situation}: {message}{at}."
+    if "GraphError" in kinds:
+        return f"{situation}: {message}{at}."
     if not error["line"]:
         return (
             f"{situation}: the engine could not use what you returned ({error['type']}: {message})."

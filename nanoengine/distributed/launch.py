@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from typing import IO, Any
 
 import torch
@@ -26,7 +27,10 @@ from nanoengine.distributed.group import START_SECONDS, TPGroup, c10d, connect
 from nanoengine.distributed.peer import GRACE_SECONDS, GUARD_EXIT, Peer, check, diagnose
 from nanoengine.errors import CollectiveError, ConfigError, EngineError, WorkerError
 
-_NAME = "nanoengine-rank-"  # of worker processes
+WORKER_NAME = "nanoengine-rank-"  # of worker processes
+# A process that has imported torch, and has neither threads nor a GPU, may fork its workers: that
+# takes milliseconds instead of seconds (the course's grader does).
+START_METHOD = "spawn"
 _END_SECONDS = 5.0  # for an orderly end
 _WATCH_SECONDS = 0.5
 
@@ -38,9 +42,8 @@ class Workers:
     so do `close()`, the end of the interpreter, and an exception inside `supervise()`.
     """
 
-    group: TPGroup
-
     def __init__(self, buffer: memoryview, seconds: float) -> None:
+        self.group = TPGroup()  # until they have met
         self.peers: list[Peer] = []
         self.sender, self.seconds = rpc.Sender(buffer, self.peers, seconds), seconds
         self.failure: str | None = None  # why they have ended
@@ -131,7 +134,7 @@ def _end(peers: Sequence[Peer], sender: rpc.Sender, watcher: threading.Thread, o
     if os.getpid() != owner:  # a forked copy of the process: the workers are not its own
         return
     sender.seconds = GRACE_SECONDS
-    with contextlib.suppress(CollectiveError, WorkerError):
+    with contextlib.suppress(Exception):  # whatever is wrong with the channel: they end below
         sender.send(rpc.EXIT)
     deadline = time.monotonic() + _END_SECONDS
     for peer in peers:
@@ -171,7 +174,8 @@ def launch(
             target=target,
             args=args,
             setup=worker.current_setups(),
-            follow_thread=threading.current_thread() is threading.main_thread(),
+            follow_thread=START_METHOD != "forkserver"  # there another process is the parent
+            and threading.current_thread() is threading.main_thread(),
         )
         with workers.supervise():
             peers = workers.peers
@@ -189,7 +193,7 @@ def launch(
 
 def _refuse(size: int, device: torch.device) -> None:
     """Raise for what cannot work on this system, or in this process."""
-    if multiprocessing.current_process().name.startswith(_NAME):
+    if multiprocessing.current_process().name.startswith(WORKER_NAME):
         raise SystemExit(GUARD_EXIT)  # rank 0 explains
     if not hasattr(socket, "send_fds"):
         raise ConfigError(
@@ -229,10 +233,11 @@ def _segment() -> IO[bytes]:
 def _start(spec: worker.WorkerSpec, descriptor: int) -> Peer:
     """One worker process, with a socket to it and the shared segment sent through that."""
     ours, theirs = socket.socketpair()
-    process = multiprocessing.get_context("spawn").Process(
+    context: Any = multiprocessing.get_context(START_METHOD)
+    process: BaseProcess = context.Process(
         target=worker.worker_main,
-        args=(theirs, spec.to_json()),
-        name=f"{_NAME}{spec.rank}",
+        args=(theirs, spec.to_json(), ours if START_METHOD == "fork" else None),
+        name=f"{WORKER_NAME}{spec.rank}",
         daemon=True,
     )
     # Ctrl-C reaches the whole terminal; what it means for the workers is rank 0's decision

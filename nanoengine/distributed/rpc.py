@@ -45,8 +45,9 @@ def write_message(
 ) -> int:
     """Put one piece of a message into the buffer: payload[start:], or as much of it as fits.
 
-    Returns where the next piece starts; len(payload): this was the last one. The header says the
-    message's number and kind, the bytes of the whole payload, and this piece's place in it.
+    Returns where the next piece starts; len(payload): this was the last one. HEADER's six numbers
+    are MAGIC, the message's number and kind, the bytes of the whole payload, where this piece
+    starts in it, and the bytes of this piece. The piece follows it directly.
 
     >>> buffer = memoryview(bytearray(HEADER.size + 8))
     >>> write_message(buffer, number=0, kind=RUN, payload=pack([5, 6, 7]))
@@ -69,8 +70,11 @@ def write_message(
 def read_message(buffer: memoryview, number: int, received: bytearray) -> Message | None:
     """Add the piece in the buffer to `received`; the whole message once it is complete, or None.
 
-    number: of the message that this rank expects. Raises EngineError for any other piece than
-    the next one of that message: one read twice, one missed, or no message at all.
+    buffer: as `write_message` leaves it; other ranks read it, too, and rank 0 writes the next
+    piece there. number: of the message that this rank expects. received: the payload so far;
+    complete, it is int32 values, `array("i")`. Raises EngineError for any other piece than the
+    next one of that message (one read twice, one missed), for a buffer without MAGIC, and for a
+    length beyond message or buffer.
     """
     magic, found, kind, total, start, length = HEADER.unpack_from(buffer)
     if magic != MAGIC:

@@ -109,8 +109,13 @@ def worker_loop(receive: Callable[[], Message], handlers: Mapping[int, Handler])
         handlers[kind](values)
 
 
-def worker_main(bell: socket.socket, spec_text: str) -> None:
-    """Entry point of a worker process. A failure goes to rank 0, traceback included."""
+def worker_main(bell: socket.socket, spec_text: str, copied: socket.socket | None = None) -> None:
+    """Entry point of a worker process. A failure goes to rank 0, traceback included.
+
+    copied: rank 0's end of the socket in a forked worker, which would keep it open.
+    """
+    if copied is not None:
+        copied.close()
     spec = WorkerSpec(**json.loads(spec_text))
     _follow_parent(spec.follow_thread)
     code = 1

@@ -30,12 +30,13 @@ class TensorSource(Protocol):
 
 
 def shard_slice(size: int, rank: int, ranks: int, what: str = "size") -> slice:
-    """The part of an axis of `size` that belongs to `rank`.
+    """The part of an axis of `size` that belongs to `rank`: equal parts, in the ranks' order.
 
     >>> shard_slice(12, 1, 4)
     slice(3, 6, None)
 
-    Raises ConfigError when the axis cannot be divided.
+    what: the axis's name, for the message. Raises ConfigError, naming it, the size and the
+    ranks, when the axis cannot be divided.
     """
     if size % ranks:
         raise ConfigError(
@@ -44,6 +45,30 @@ def shard_slice(size: int, rank: int, ranks: int, what: str = "size") -> slice:
         )
     part = size // ranks
     return slice(rank * part, (rank + 1) * part)
+
+
+def load_rows(
+    target: torch.Tensor, source: TensorSource, slices: Sequence[slice], part: int
+) -> None:
+    """Read the rows of stacked projection `part` that belong to this rank: source[slices[part]].
+
+    target: the layer's whole weight [rows of all parts, in_features], or bias [rows of all
+    parts]; part p lies behind parts 0 to p - 1. source: one projection on disk; an index reads
+    only what it asks for. slices: this rank's rows of every projection. With slices
+    [slice(4, 8), slice(2, 4)] part 1 is source[2:4], and goes to rows 4 and 5 of target.
+    """
+    start = sum(s.stop - s.start for s in slices[:part])
+    rows = slices[part]
+    target[start : start + rows.stop - rows.start].copy_(source[rows])
+
+
+def load_columns(target: torch.Tensor, source: TensorSource, columns: slice) -> None:
+    """Read this rank's columns of a weight, or the whole of a bias.
+
+    target: [out_features, this rank's inputs], or a bias [out_features]. source: the tensor on
+    disk; an index reads only what it asks for.
+    """
+    target.copy_(source[:, columns] if target.ndim == 2 else source[:])
 
 
 class ColumnParallelLinear(KernelLayer):
@@ -86,10 +111,7 @@ class ColumnParallelLinear(KernelLayer):
 
     def load(self, name: str, source: TensorSource, part: int) -> None:
         """Read this rank's rows of projection `part` into its place in the stacked parameter."""
-        start = sum(s.stop - s.start for s in self.slices[:part])
-        rows = self.slices[part]
-        target = getattr(self, name).data
-        target[start : start + rows.stop - rows.start].copy_(source[rows])
+        load_rows(getattr(self, name).data, source, self.slices, part)
 
 
 class QKVParallelLinear(ColumnParallelLinear):
@@ -160,5 +182,4 @@ class RowParallelLinear(KernelLayer):
 
     def load(self, name: str, source: TensorSource, part: int) -> None:
         """Read this rank's columns of the weight, or the whole bias."""
-        index = (slice(None), self.columns) if name == "weight" else slice(None)
-        getattr(self, name).data.copy_(source[index])
+        load_columns(getattr(self, name).data, source, self.columns)
