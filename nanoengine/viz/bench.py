@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _OURS = "nanoengine"
 _PREFILL, _DECODE = SEQUENCES[1], SEQUENCES[0]
 _BAR_INCHES = 0.42
+_WIDE = 16  # batches from 1 to 16 and more are drawn by doublings
+_TOLD = 6  # points that an alt text lists
 
 
 def _plain_axes(ax: "Axes") -> None:
@@ -56,16 +58,26 @@ def benchmark_bars(results: Sequence[Mapping[str, Any]], limit: float | None = N
         ax.barh(y, median, 0.62, color=role.face, edgecolor=role.edge, hatch=role.hatch)
         ax.plot([min(runs), max(runs)], [y, y], color=INK, linewidth=1)
         ax.plot(runs, [y] * len(runs), "o", color=INK, markersize=4, markerfacecolor="white")
-        draw_label(ax, top * 1.03, y, f"{median:,.0f}", align="left", bold=ours)
+        end = max(median, *runs) + 0.015 * top
+        draw_label(ax, end, y, f"{median:,.0f}", align="left", bold=ours)
     ax.set_yticks(range(len(rows)), [r["engine"] for r in rows], fontsize=FONT)
-    ax.set_xlim(0, top * 1.17)
-    ax.set_xlabel("output tokens a second: bar to the median, a circle for each repeat")
-    ax.xaxis.label.set_size(FONT)
+    ax.set_xlim(0, top * 1.12)
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    text = "output tokens a second: bar to the median, a circle for each repeat"
+    ax.set_xlabel("\n".join(filter(None, (text, _where(rows)))), fontsize=FONT)
     if limit is not None:
         ax.axvline(limit, color=BLUE, linestyle="--", linewidth=1.5)
-        draw_label(ax, limit, -0.75, f"floor: {limit:,.0f}", align="right", colour=BLUE)
+        text = f"the machine's floor allows {limit:,.0f} "
+        draw_label(ax, limit, -0.75, text, align="right", colour=BLUE)
         ax.set_ylim(len(rows) - 0.4, -1.1)
     return Picture(figure, _bars_alt(rows, limit))
+
+
+def _where(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The model and device of all results, as far as they say so and agree."""
+    places = {(row.get("shape"), row.get("device")) for row in rows}
+    shape, device = places.pop() if len(places) == 1 else (None, None)
+    return f"{shape} on one {device}" if shape and device else ""
 
 
 def _bars_alt(rows: Sequence[Mapping[str, Any]], limit: float | None) -> str:
@@ -75,7 +87,8 @@ def _bars_alt(rows: Sequence[Mapping[str, Any]], limit: float | None) -> str:
         text = f"{result['engine']} {median:,.0f}"
         parts.append(f"{text} ({min(runs):,.0f} to {max(runs):,.0f})" if len(runs) > 1 else text)
     end = f"; the machine's floor allows {limit:,.0f}" if limit is not None else ""
-    return f"Median output tokens a second with the range of repeats: {', '.join(parts)}{end}."
+    where = f", {_where(rows)}" if _where(rows) else ""
+    return f"Median output tokens a second (range of repeats){where}: {', '.join(parts)}{end}."
 
 
 # -- one job -----------------------------------------------------------------------------------
@@ -146,25 +159,54 @@ def step_times(
     _plain_axes(ax)
     below = [m - min(values) for m, values in zip(medians, measured_ms, strict=True)]
     above = [max(values) - m for m, values in zip(medians, measured_ms, strict=True)]
-    ax.errorbar(batches, medians, yerr=[below, above], fmt="o-", color=INK, capsize=3, label=name)
-    ax.plot(batches, floor_ms, "s--", color=BLUE, markersize=4, label="floor of this machine")
+    ax.errorbar(batches, medians, yerr=[below, above], fmt="o-", color=INK, capsize=3)
+    ax.plot(batches, floor_ms, "s--", color=BLUE, markersize=4)
     ax.fill_between(batches, 0, floor_ms, facecolor="#dbeaf5", edgecolor=BLUE, hatch="////",
                     linewidth=0, alpha=0.5)  # fmt: skip
     reached = [floor / m for floor, m in zip(floor_ms, medians, strict=True)]
     for batch, median, up, part in zip(batches, medians, above, reached, strict=True):
-        ax.annotate(f"{part:.0%}", (batch, median + up), (0, 5), textcoords="offset points",
+        ax.annotate(f"{part:.0%}", (batch, median + up), (-7, 5), textcoords="offset points",
                     ha="center", fontsize=FONT - 1)  # fmt: skip
+    top = max(m + up for m, up in zip(medians, above, strict=True))
+    if max(batches) >= _WIDE * min(batches):  # doublings: small batches need room, too
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:.0f}")
+    _name_curves(ax, batches, medians, floor_ms, name)
     ax.set_xlabel("sequences in a decode step; above: part of the floor's rate reached")
     ax.set_ylabel("milliseconds a step")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.label.set_size(FONT)
-    ax.set_ylim(0, 1.15 * max(m + up for m, up in zip(medians, above, strict=True)))
-    ax.legend(fontsize=FONT - 1, frameon=False, loc="upper left")
+        axis.label.set_fontsize(FONT)
+    ax.set_ylim(0, 1.15 * top)
+    return Picture(figure, _steps_alt(batches, medians, floor_ms, name))
+
+
+def _name_curves(
+    ax: "Axes",
+    batches: Sequence[int],
+    medians: Sequence[float],
+    floor_ms: Sequence[float],
+    name: str,
+) -> None:
+    """Names at the last points: the measured curve's to its left, the floor's on the area."""
+    ax.annotate(name, (batches[-1], medians[-1]), (-24, 0), textcoords="offset points",
+                ha="right", va="center", fontsize=FONT)  # fmt: skip
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    ax.annotate("the machine's floor", (batches[-1], floor_ms[-1] / 7), (-8, 0),
+                textcoords="offset points", ha="right", va="center", fontsize=FONT, color=BLUE,
+                bbox=paper)  # fmt: skip
+
+
+def _steps_alt(
+    batches: Sequence[int], medians: Sequence[float], floor_ms: Sequence[float], name: str
+) -> str:
+    rows = list(zip(batches, medians, floor_ms, strict=True))
+    if len(rows) > _TOLD:  # read aloud, a long list is no help
+        rows = [rows[0], rows[len(rows) // 2], rows[-1]]
     points = ", ".join(
-        f"{batch}: {median:.3g} ms, floor {floor:.3g} ms ({part:.0%})"
-        for batch, median, floor, part in zip(batches, medians, floor_ms, reached, strict=True)
+        f"{batch}: {median:.3g} ms, floor {floor:.3g} ms ({floor / median:.0%})"
+        for batch, median, floor in rows
     )
-    return Picture(figure, f"Decode step time by batch size, {name}. {points}.")
+    return f"Decode step time by batch size, {name}. {points}."
 
 
 def roofline(
@@ -199,7 +241,7 @@ def roofline(
     ax.set_xlabel("operations for each byte moved")
     ax.set_ylabel("operations a second")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.label.set_size(FONT)
+        axis.label.set_fontsize(FONT)
     return Picture(figure, f"Roofline with its knee at {knee:.3g}: {'; '.join(said)}.")
 
 
