@@ -209,7 +209,7 @@ def _steps_alt(
     return f"Decode step time by batch size, {name}. {points}."
 
 
-def roofline(
+def machine_roof(
     bytes_per_second: float, flops_per_second: float, points: Mapping[str, tuple[float, float]]
 ) -> Picture:
     """What the machine allows at each ratio of arithmetic to traffic, and what was reached.
