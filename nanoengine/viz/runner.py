@@ -1,6 +1,5 @@
 """One step of the engine: the five steps of `ModelRunner.run`, and the calls of a whole step."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,35 +26,37 @@ if TYPE_CHECKING:
 
 # -- the five steps ----------------------------------------------------------------------------
 
-_BOX, _GAP = 3.0, 0.45  # of one step's box
-_TOP, _LINE_HEIGHT, _SPACE = 1.3, 0.42, 0.14  # of its text
-_LINE_CHARS = 22
+_BOX, _COLUMN, _TEXT = 4.2, 8.0, 4.6  # widths of a step's box and of a column; where text begins
+_COLUMNS = 2  # of texts beside a box
+_LINE_HEIGHT, _GAP = 0.72, 0.55  # of a line of text; between two boxes
 _SHOWN_ROWS, _SHOWN = 3, 6  # rows of text, values of a list
 _MODEL, _HOST = SEQUENCES[2], EMPTY  # the two steps that call the model have a hatch
 
 
 def five_steps(record: "StepRecord", hidden_size: int, texts: Sequence[str] = ()) -> Picture:
-    """A recorded run in five boxes, with the numbers that went through them.
+    """A recorded run as five boxes, with the numbers that went through them.
 
     texts: what the sampled tokens say, one a row; "" where nothing was emitted.
     """
     boxes = _steps(record, hidden_size, texts)
-    height = max(_text_height(lines) for _, lines in boxes)
-    figure, (ax,) = canvas(0.45 * (height + 1.7))
-    for index, (title, lines) in enumerate(boxes):
-        x = index * (_BOX + _GAP)
+    heights = [max(-(-len(lines) // _COLUMNS), 1.5) * _LINE_HEIGHT for _, lines in boxes]
+    total = sum(heights) + _GAP * (len(boxes) - 1)
+    width = _TEXT + _COLUMNS * _COLUMN - 1.0
+    figure, (ax,) = canvas(0.36 * (total + 1.6))
+    y = 0.0
+    for index, ((title, lines), height) in enumerate(zip(boxes, heights, strict=True)):
         role = _MODEL if index in (1, 2) else _HOST
-        _step(ax, x, f"{index + 1}  {title}", lines, role, height)
+        _step(ax, y, f"{index + 1}  {title}", lines, role, height)
         if index:
-            _arrow(ax, x - _GAP, x)
-    width = len(boxes) * (_BOX + _GAP) - _GAP
+            _arrow(ax, y - _GAP, y)
+        y += height + _GAP
     kind = "prefill" if record.batch.is_prefill else "decode"
     text = f"ModelRunner.run, step {record.step}: {kind} of {_count(record, 'sequence')}"
-    _dashed(ax, -0.25, -0.35, width + 0.5, height + 0.6)
+    _dashed(ax, -0.25, -0.35, width + 0.5, total + 0.7)
     draw_label(ax, -0.25, -0.8, text, align="left", bold=True)
-    draw_label(ax, width + 0.25, -0.8, "hatched: calls the model", align="right", colour=MUTED)
+    draw_label(ax, width + 0.25, -0.8, "dotted: calls the model", align="right", colour=MUTED)
     ax.set_xlim(-0.4, width + 0.4)
-    ax.set_ylim(height + 0.4, -1.2)
+    ax.set_ylim(total + 0.5, -1.2)
     return Picture(figure, _steps_alt(record, kind, boxes))
 
 
@@ -109,32 +110,31 @@ def _some(values: Sequence[Any]) -> str:
     return f"[{shown}{', ...' if len(values) > _SHOWN else ''}]"
 
 
-def _step(ax: "Axes", x: float, title: str, lines: list[_Line], role: Role, height: float) -> None:
+def _step(ax: "Axes", y: float, title: str, lines: list[_Line], role: Role, height: float) -> None:
     from matplotlib.patches import Rectangle
 
     ax.add_patch(
-        Rectangle((x, 0), _BOX, 0.9, facecolor=role.face, edgecolor=INK, hatch=role.hatch, lw=1)
-    )
-    ax.add_patch(Rectangle((x, 0), _BOX, height, fill=False, edgecolor=INK, linewidth=1))
+        Rectangle((0, y), _BOX, height, facecolor=role.face, edgecolor="#00000030",
+                  hatch=role.hatch)
+    )  # fmt: skip
+    ax.add_patch(Rectangle((0, y), _BOX, height, fill=False, edgecolor=INK, linewidth=1))
     plain = {"facecolor": role.face, "edgecolor": "none", "pad": 1.0} if role.hatch else None
-    draw_label(ax, x + _BOX / 2, 0.45, title, bold=True, size=FONT - 1, box=plain)
-    y = _TOP
-    for name, value in lines:
-        draw_label(ax, x + 0.12, y, name, align="left", size=FONT - 2.5, colour=MUTED)
-        for piece in textwrap.wrap(value, _LINE_CHARS):
-            y += _LINE_HEIGHT
-            draw_label(ax, x + 0.12, y, piece, align="left", size=FONT - 2.2)
-        y += _LINE_HEIGHT + _SPACE
-
-
-def _text_height(lines: list[_Line]) -> float:
-    rows = sum(1 + len(textwrap.wrap(value, _LINE_CHARS)) for _, value in lines)
-    return _TOP + rows * _LINE_HEIGHT + len(lines) * _SPACE
+    draw_label(ax, _BOX / 2, y + height / 2, title, bold=True, box=plain)
+    rows = -(-len(lines) // _COLUMNS)
+    top = y + (height - rows * _LINE_HEIGHT) / 2
+    for index, (name, value) in enumerate(lines):
+        column, row = divmod(index, rows)
+        text = f"{name}  {value}" if value else name
+        place = (_TEXT + column * _COLUMN, top + (row + 0.5) * _LINE_HEIGHT)
+        draw_label(ax, *place, text, align="left", size=FONT - 1)
 
 
 def _arrow(ax: "Axes", start: float, end: float) -> None:
     ax.annotate(
-        "", (end, 0.45), (start, 0.45), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2}
+        "",
+        (_BOX / 2, end),
+        (_BOX / 2, start),
+        arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2, "shrinkA": 0, "shrinkB": 0},
     )
 
 
@@ -152,8 +152,8 @@ def _steps_alt(record: "StepRecord", kind: str, boxes: list[tuple[str, list[_Lin
         for number, (title, lines) in enumerate(boxes, 1)
     )
     return (
-        f"The five steps of a recorded {kind} run with {_count(record, 'sequence')}, from left to "
-        f"right: {parts}. Steps 2 and 3 call the model."
+        f"The five steps of a recorded {kind} run with {_count(record, 'sequence')}, from top to "
+        f"bottom: {parts}. Steps 2 and 3 call the model."
     )
 
 
@@ -183,7 +183,7 @@ _OWNERS = {
     "LLMEngine": EMPTY,
     "Scheduler": SEQUENCES[0],
     "BlockManager": NEW,
-    "ModelRunner": CACHED,
+    "ModelRunner": FILLING,
     "model": SEQUENCES[2],
     "Sampler": SEQUENCES[3],
 }
@@ -233,21 +233,21 @@ def _row(same: list[Call]) -> _Row:
 def _call_text(ax: "Axes", y: int, row: _Row) -> None:
     from matplotlib.patches import Rectangle
 
-    role = _OWNERS.get(row.call.owner, FILLING)
+    role = _OWNERS.get(row.call.owner, CACHED)
     x = row.call.depth * _INDENT
     ax.add_patch(
         Rectangle((x, y + 0.14), 0.42, 0.72, facecolor=role.face, edgecolor=INK, hatch=role.hatch)
     )
     times = f" ×{row.count}" if row.count > 1 else ""
     note = f"  {row.call.note}" if row.call.note else ""
-    draw_label(ax, x + 0.55, y + 0.5, row.call.title + times, align="left", size=FONT - 1.5)
-    draw_label(ax, 6.6, y + 0.5, note, align="left", size=FONT - 2, colour=MUTED)
+    draw_label(ax, x + 0.55, y + 0.5, row.call.title + times, align="left", size=FONT - 1)
+    draw_label(ax, 7.0, y + 0.5, note, align="left", size=FONT - 1, colour=MUTED)
 
 
 def _call_times(ax: "Axes", y: int, row: _Row, total: float) -> None:
     from matplotlib.patches import Rectangle
 
-    role = _OWNERS.get(row.call.owner, FILLING)
+    role = _OWNERS.get(row.call.owner, CACHED)
     scale = _TIME_WIDTH / total
     ax.plot(
         [_TEXT_WIDTH, _TEXT_WIDTH + _TIME_WIDTH], [y + 1, y + 1], color="#e4e4e4", linewidth=0.5
