@@ -5,7 +5,8 @@ a folder without a tokenizer.json.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -40,12 +41,13 @@ class Tokenizer:
         self.folder = folder
         self._config = _read_json(folder / CONFIG_FILE)
         names = _read_json(folder / SPECIAL_TOKENS_FILE) | self._config
-        self.named_tokens = {n: _content(names[n]) for n in _NAMED if names.get(n) is not None}
         self.backend = _load_backend(folder)
         # A length limit or padding saved with the file is for training, not for prompts.
         self.backend.no_truncation()
         self.backend.no_padding()
-        self._add_declared_tokens(names)
+        with _expected_form(folder / CONFIG_FILE):
+            self.named_tokens = {n: _content(names[n]) for n in _NAMED if names.get(n) is not None}
+            self._add_declared_tokens(names)
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
 
@@ -124,7 +126,8 @@ class Tokenizer:
             raise RequestError(f"a prompt must be a str, got {type(text).__name__}: {text!r:.80}")
         try:
             return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except (TypeError, UnicodeError) as error:  # a lone surrogate is no Unicode text
+        except BaseException as error:  # a lone surrogate is no Unicode text; a damaged file panics
+            _pass_on_interrupts(error)
             raise RequestError(f"the text {text!r:.80} cannot be encoded: {error}") from error
 
     def _add_declared_tokens(self, names: dict[str, Any]) -> None:
@@ -147,9 +150,10 @@ class Tokenizer:
         if (path := self.folder / TEMPLATE_FILE).is_file():
             return path.read_text(encoding="utf-8")
         source = self._config.get("chat_template")
-        if isinstance(source, list):  # several templates, each with a name
-            source = {entry["name"]: entry["template"] for entry in source}.get("default")
-        return source
+        with _expected_form(self.folder / CONFIG_FILE):
+            if isinstance(source, list):  # several templates, each with a name
+                source = {entry["name"]: entry["template"] for entry in source}.get("default")
+            return None if source is None else _content(source)
 
     @cached_property
     def _template(self) -> "jinja2.Template":
@@ -211,9 +215,11 @@ def _load_backend(folder: Path) -> "Backend":
     if path.is_file():
         from tokenizers import Tokenizer as Backend
 
+        _refuse_foreign_merges(path)
         try:
             return Backend.from_file(str(path))
-        except Exception as error:  # the library raises a bare Exception
+        except BaseException as error:  # a bare Exception, or its Rust code panics
+            _pass_on_interrupts(error)
             raise ModelError(f"{path} cannot be read as a tokenizer: {error}") from error
     from transformers import AutoTokenizer
 
@@ -233,7 +239,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} must hold a JSON object, got a {type(content).__name__}")
@@ -242,4 +248,35 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _content(token: Any) -> str:
     """A special token is written as "<s>" or as {"content": "<s>", ...}."""
-    return str(token["content"] if isinstance(token, dict) else token)
+    text = token["content"] if isinstance(token, dict) else token
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r:.80} is no text")
+    return text
+
+
+@contextmanager
+def _expected_form(path: Path) -> Iterator[None]:
+    """Around what takes a file's values apart: any surprise is one ModelError."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path} has values of an unknown form ({error!r}): fetch it again"
+        ) from None
+
+
+def _pass_on_interrupts(error: BaseException) -> None:
+    """A panic of the tokenizers library is a BaseException, and so is Ctrl-C."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+
+
+def _refuse_foreign_merges(path: Path) -> None:
+    """Merges that do not fit the prefix of word parts: the tokenizers library aborts at them."""
+    model = _read_json(path).get("model")
+    with _expected_form(path):
+        prefix = (model or {}).get("continuing_subword_prefix")
+        for merge in (model.get("merges") or ()) if prefix else ():
+            right = (merge.split(" ", 1) if isinstance(merge, str) else merge)[1]
+            if not right.startswith(prefix):
+                raise ValueError(f"the merge {merge!r} has no {prefix!r}")

@@ -119,7 +119,7 @@ class LLMEngine:
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise RequestError("this model has no tokenizer: give the prompt as token ids")
-            token_ids = self.tokenizer.encode(prompt)
+            token_ids = self._token_ids(self.tokenizer.encode(prompt))
         elif isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
             kind = type(prompt).__name__
             raise RequestError(f"prompt {prompt!r:.80} is a {kind}: give text or token ids")
