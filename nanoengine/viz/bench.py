@@ -10,6 +10,7 @@ from nanoengine.viz.style import (
     FONT,
     INK,
     MUTED,
+    NEW,
     ORANGE,
     SEQUENCES,
     Picture,
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _OURS = "nanoengine"
-_PREFILL, _DECODE = SEQUENCES[1], SEQUENCES[0]
+_PREFILL, _DECODE = NEW, SEQUENCES[0]
+_MAX_LABELLED = 12  # runs that have room for a text
 _BAR_INCHES = 0.42
+_GIGA = 1e9
 _WIDE = 16  # batches from 1 to 16 and more are drawn by doublings
 _TOLD = 6  # points that an alt text lists
 
@@ -97,35 +100,39 @@ def _bars_alt(rows: Sequence[Mapping[str, Any]], limit: float | None) -> str:
 def run_timeline(events: Sequence[Any]) -> Picture:
     """A job's runs over time, prefill and decode in two lanes; a second counts for one run only.
 
-    events: RunEvents in order. The hatched beginning of a run is waiting for the run before it.
+    events: RunEvents in order. A hatched strip below: launched, and waiting for the run before.
     """
     figure, axes = canvas(1.9)
     ax = axes[0]
     start, end = events[0].start, max(event.end for event in events)
     _plain_axes(ax)
     ax.spines["left"].set_visible(False)
-    before = start
+    before, waited = start, False
     for event in events:
         lane, role = (0, _PREFILL) if event.is_prefill else (1, _DECODE)
         own = max(event.start, min(before, event.end))
-        _span(ax, lane, event.start - start, own - start, FILLING)
+        waited = waited or own > event.start
+        _span(ax, lane + 0.34, event.start - start, own - start, FILLING, height=0.18)
         _span(ax, lane, own - start, event.end - start, role)
-        if len(events) <= 12:
+        if len(events) <= _MAX_LABELLED:
             middle = (own + event.end) / 2 - start
             draw_label(ax, middle, lane, f"+{len(event.request_ids)}", size=FONT - 1)
         before = max(before, event.end)
-    ax.set_ylim(1.6, -0.6)
+    ax.set_ylim(1.6, -0.4)
     ax.set_xlim(0, (end - start) or 1.0)
     ax.set_yticks([0, 1], ["prefill", "decode"], fontsize=FONT)
     ax.tick_params(axis="y", length=0)
-    ax.set_xlabel("seconds since the first run began; +n: new tokens", fontsize=FONT)
+    text = "seconds since the first run began; +n: new tokens"
+    more = "; hatched: launched, still waiting" if waited else ""
+    ax.set_xlabel(text + more, fontsize=FONT)
     return Picture(figure, _timeline_alt(events, end - start))
 
 
-def _span(ax: "Axes", lane: int, left: float, right: float, role: Role) -> None:
+def _span(
+    ax: "Axes", y: float, left: float, right: float, role: Role, height: float = 0.48
+) -> None:
     if right > left:
-        width = right - left
-        ax.barh(lane, width, 0.7, left=left, color=role.face, edgecolor=INK, linewidth=0.6,
+        ax.barh(y, right - left, height, left=left, color=role.face, edgecolor=INK, linewidth=0.6,
                 hatch=role.hatch)  # fmt: skip
 
 
@@ -171,7 +178,8 @@ def step_times(
     if max(batches) >= _WIDE * min(batches):  # doublings: small batches need room, too
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:.0f}")
-    _name_curves(ax, batches, medians, floor_ms, name)
+    _name_floor(ax, batches[-1], floor_ms[-1])
+    ax.set_title(f"measured: {name}", loc="left", fontsize=FONT)
     ax.set_xlabel("sequences in a decode step; above: part of the floor's rate reached")
     ax.set_ylabel("milliseconds a step")
     for axis in (ax.xaxis, ax.yaxis):
@@ -180,20 +188,11 @@ def step_times(
     return Picture(figure, _steps_alt(batches, medians, floor_ms, name))
 
 
-def _name_curves(
-    ax: "Axes",
-    batches: Sequence[int],
-    medians: Sequence[float],
-    floor_ms: Sequence[float],
-    name: str,
-) -> None:
-    """Names at the last points: the measured curve's to its left, the floor's on the area."""
-    ax.annotate(name, (batches[-1], medians[-1]), (-24, 0), textcoords="offset points",
-                ha="right", va="center", fontsize=FONT)  # fmt: skip
-    paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    ax.annotate("the machine's floor", (batches[-1], floor_ms[-1] / 7), (-8, 0),
-                textcoords="offset points", ha="right", va="center", fontsize=FONT, color=BLUE,
-                bbox=paper)  # fmt: skip
+def _name_floor(ax: "Axes", x: float, y: float) -> None:
+    """Its name inside the area below the floor, whose upper right corner is given."""
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+    ax.annotate("the machine's floor", (x, y / 2), (-8, 0), textcoords="offset points",
+                ha="right", va="center", fontsize=FONT, color=BLUE, bbox=paper)  # fmt: skip
 
 
 def _steps_alt(
@@ -223,25 +222,27 @@ def machine_roof(
     knee = flops_per_second / bytes_per_second
     ratios = [ratio for ratio, _ in points.values()]
     left, right = min([*ratios, knee]) / 3, max([*ratios, knee]) * 3
-    ax.plot([left, knee, right], [left * bytes_per_second, flops_per_second, flops_per_second],
-            color=BLUE, linewidth=2)  # fmt: skip
+    top = flops_per_second / _GIGA
+    ax.plot([left, knee, right], [left * bytes_per_second / _GIGA, top, top], color=BLUE, lw=2)
     ax.set_xscale("log")
     ax.set_yscale("log")
     said = []
     for name, (ratio, rate) in points.items():
         roof = min(ratio * bytes_per_second, flops_per_second)
-        ax.plot([ratio, ratio], [rate, roof], ":", color=MUTED, linewidth=1)
-        ax.plot([ratio], [rate], "o", color=ORANGE, markeredgecolor=INK, markersize=7)
-        ax.annotate(f"{name}: {rate / roof:.0%}", (ratio, rate), (7, -4),
-                    textcoords="offset points", fontsize=FONT - 1)  # fmt: skip
+        ax.plot([ratio, ratio], [rate / _GIGA, roof / _GIGA], ":", color=MUTED, linewidth=1)
+        ax.plot([ratio], [rate / _GIGA], "o", color=ORANGE, markeredgecolor=INK, markersize=7)
+        side, align = (7, "left") if ratio * ratio < left * right else (-7, "right")
+        ax.annotate(f"{name}: {rate / roof:.0%}", (ratio, rate / _GIGA), (side, -4),
+                    textcoords="offset points", ha=align, fontsize=FONT - 1)  # fmt: skip
         said.append(f"{name} at {ratio:.3g} operations a byte reaches {rate / roof:.0%} of it")
+    for axis in (ax.xaxis, ax.yaxis):  # setting a scale sets its own format
+        axis.set_major_formatter("{x:,g}")
     middle = (left * knee) ** 0.5
-    _note(ax, f"memory: {bytes_per_second / 1e9:,.3g} GB/s", middle, middle * bytes_per_second)
-    _note(ax, f"arithmetic: {flops_per_second / 1e9:,.4g} GFLOP/s", right, flops_per_second)
-    ax.set_xlabel("operations for each byte moved")
-    ax.set_ylabel("operations a second")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.label.set_fontsize(FONT)
+    speed = bytes_per_second / _GIGA
+    _note(ax, f"memory: {speed:,.3g} GB/s", middle, middle * speed)
+    _note(ax, f"arithmetic: {top:,.4g} GFLOP/s", right, top)
+    ax.set_xlabel("operations for each byte moved", fontsize=FONT)
+    ax.set_ylabel("GFLOP a second", fontsize=FONT)
     return Picture(figure, f"Roofline with its knee at {knee:.3g}: {'; '.join(said)}.")
 
 

@@ -1,5 +1,6 @@
 """One step of the engine: the five steps of `ModelRunner.run`, and the calls of a whole step."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -197,11 +198,14 @@ class _Row(NamedTuple):
     ends: tuple[tuple[float, float], ...]
 
 
-def call_chain(calls: Sequence[Call]) -> Picture:
-    """The calls of one step in their order, indented by depth, and when each of them ran."""
+def call_chain(calls: Sequence[Call], source: str = "") -> Picture:
+    """The calls of one step in their order, indented by depth, and when each of them ran.
+
+    source: where it ran, for a recorded step.
+    """
     rows = _merged(calls)
     total = max(call.end for call in calls)
-    figure, (ax,) = canvas(0.5 + 0.27 * len(rows))
+    figure, (ax,) = canvas(0.5 + 0.27 * (len(rows) + bool(source)))
     for y, row in enumerate(rows):
         _call_text(ax, y, row)
         _call_times(ax, y, row, total)
@@ -209,8 +213,9 @@ def call_chain(calls: Sequence[Call]) -> Picture:
     draw_label(ax, _TEXT_WIDTH, -0.6, text, align="left", colour=MUTED, size=FONT - 1)
     draw_label(ax, 0, -0.6, "calls, in order", align="left", colour=MUTED, size=FONT - 1)
     ax.set_xlim(-0.1, _TEXT_WIDTH + _TIME_WIDTH + 0.2)
-    ax.set_ylim(len(rows) + 0.1, -1.0)
-    return Picture(figure, _chain_alt(rows, total))
+    draw_label(ax, 0, len(rows) + 0.6, source, align="left", colour=MUTED, size=FONT - 1)
+    ax.set_ylim(len(rows) + 0.1 + bool(source), -1.0)
+    return Picture(figure, f"{_chain_alt(rows, total)} {source}".strip())
 
 
 def _merged(calls: Sequence[Call]) -> list[_Row]:
@@ -264,7 +269,9 @@ def _call_times(ax: "Axes", y: int, row: _Row, total: float) -> None:
 
 def _chain_alt(rows: Sequence[_Row], total: float) -> str:
     names = [f"{row.call.title}{f' {row.count} times' if row.count > 1 else ''}" for row in rows]
-    own = {row.call.title: sum(end - start for start, end in row.ends) for row in rows}
+    own: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        own[row.call.title] += sum(end - start for start, end in row.ends)
     longest = max((row.call.title for row in rows if row.call.owner == "model"), default="",
                   key=lambda title: own[title])  # fmt: skip
     share = f"; {longest} takes {own[longest] / total:.0%} of it" if longest else ""

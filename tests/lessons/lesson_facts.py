@@ -3,8 +3,11 @@
 lesson -> {the number as the text writes it, commas apart: how to compute it}.
 """
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
+from nanoengine.bench.metrics import RunEvent, throughput
 from nanoengine.course import exercises
 from nanoengine.course.lessons.counts_03 import GIB, MIB, Memory
 from nanoengine.engine.inputs import slot_mapping
@@ -23,6 +26,11 @@ _BLOCK_7 = slot_mapping([7], 0, 4, block_size=4)  # of the ten-token example
 QWEN3 = {"num_layers": 28, "num_kv_heads": 8, "head_dim": 128, "itemsize": 2}  # Qwen3-0.6B
 QWEN3_PARAMETERS = 596_049_920
 _CARD = Memory(8 * GIB, 2 * GIB, 1800 * MIB, 1300 * MIB, 28 * MIB, 0.9)  # lesson 03's by hand
+
+# lesson 07: the job by hand, and nano-vllm's recorded repeats on an H200
+_BY_HAND = [RunEvent(True, 0.0, 1.0, 100, ("a", "b")), RunEvent(False, 1.0, 3.0, 8, ("a", "b") * 4)]
+_RECORDED = Path(__file__).parent.parent.parent / "figures" / "data"
+_NANO = json.loads((_RECORDED / "bench_qwen3-0.6b_h200_nano-vllm.json").read_text())["output_tok_s"]
 
 FACTS: dict[str, dict[str, Callable[[], float]]] = {
     "01": {
@@ -48,5 +56,11 @@ FACTS: dict[str, dict[str, Callable[[], float]]] = {
         "5324": lambda: _CARD.share // MIB - _CARD.used // MIB,
         "4824": lambda: _CARD.budget // MIB,
         "1.1": lambda: round(QWEN3_PARAMETERS * QWEN3["itemsize"] / GIB, 1),
+    },
+    "07": {
+        "55": lambda: exercise_minutes("07"),
+        "85": lambda: exercise_minutes("07") + READING_MINUTES,
+        "3.3": lambda: round(throughput(_BY_HAND).output_tok_s, 1),
+        "14": lambda: round(100 * (1 - _NANO["runs"][0] / _NANO["median"])),
     },
 }

@@ -1,6 +1,7 @@
 """What each figure's alt text must say, computed here in another way than the figure's data."""
 
 import json
+import statistics
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
@@ -111,7 +112,89 @@ def overlap() -> list[str]:
     ]  # fmt: skip
 
 
+def five_steps() -> list[str]:
+    """Borders from the prompts' lengths, the tokens from a run without records."""
+    with runs.engine() as llm:
+        outs = llm.generate(runs.RUN_PROMPTS, runs.greedy(1), use_tqdm=False)
+        config = llm.engine.model_config
+    borders = [0, *accumulate(len(out.prompt_token_ids) for out in outs)]
+    rows = borders[-1]
+    return [
+        f"cu_seqlens_q {borders}", f"{rows} rows, hidden states [{rows}, {config.hidden_size}]",
+        f"last row [2, {config.vocab_size}]",
+        f"on rank 0 alone {[out.token_ids[0] for out in outs]}",
+        *(f"row {row} {out.text!r}" for row, out in enumerate(outs)),
+    ]  # fmt: skip
+
+
+def call_chain() -> list[str]:
+    """The recorded times, added up here."""
+    step = read("step_calls_cpu.json")
+    calls = step["calls"]
+    total = max(call["end"] for call in calls)
+    model = next(c["end"] - c["start"] for c in calls if c["name"] == "forward")
+    return [
+        f"takes {1e3 * total:.2f} ms", f"model.forward takes {model / total:.0%}", step["device"],
+        "LLMEngine.step, Scheduler.schedule", "BlockManager.hash_blocks 2 times",
+    ]  # fmt: skip
+
+
+def bucket_37() -> list[str]:
+    """The smallest of the article's buckets that holds 37."""
+    bucket = min(b for b in (1, 2, 4, 8, *range(16, 513, 16)) if b >= 37)
+    return [
+        f"37 sequences in the graph of bucket {bucket}", f"{bucket - 37} rows are padding",
+        f"Rows 37 to {bucket - 1}: slot -1, context length 0",
+    ]  # fmt: skip
+
+
+def waste(buckets: list[int], largest: int) -> tuple[float, float]:
+    """Mean and worst part of padded rows over batches of 1 to `largest`."""
+    shares = [1 - batch / min(b for b in buckets if b >= batch) for batch in range(1, largest + 1)]
+    return sum(shares) / largest, max(shares)
+
+
+def padding_waste() -> list[str]:
+    """Both means and worst cases, batch by batch."""
+    ours = waste([1, 2, 4, 8, *range(16, 513, 16)], 512)
+    doubling = waste([2**i for i in range(10)], 512)
+    return [
+        f"36 graphs, {ours[0]:.0%} on average, at worst {ours[1]:.0%} at a batch of 17",
+        f"10 graphs, {doubling[0]:.0%} on average, at worst {doubling[1]:.0%} at a batch of 257",
+    ]
+
+
+def benchmark() -> list[str]:
+    """Medians and ranges from every recorded result; the floor from its two ceilings."""
+    found = [json.loads(path.read_text()) for path in DATA.glob("bench_qwen3-0.6b_h200_*.json")]
+    said = []
+    for result in found:
+        runs_ = sorted(result["output_tok_s"]["runs"])
+        median = statistics.median(runs_)
+        said.append(f"{result['engine']} {median:,.0f} ({runs_[0]:,.0f} to {runs_[-1]:,.0f})")
+    floor = found[0]["floor"]
+    seconds = floor["decode_s"] + floor["prefill_flops"] / floor["matmul_flops_per_s"]
+    return [*said, f"floor allows {found[0]['output_tokens'] / seconds:,.0f}", "NVIDIA H200"]
+
+
+def step_times() -> list[str]:
+    """The floor as bytes at the copy rate: weights once, 641 tokens of K and V for each row."""
+    peer = read("bench_qwen3-0.6b_h200_nano-vllm.json")["floor"]
+    said = []
+    for step in read("graphs_h200.json")["one_graph_a_step"]["steps"]:
+        rows, context, ms = step["rows"], step["context"], step["ms"]
+        read_bytes = peer["decode_weight_bytes"] + rows * context * peer["kv_bytes_per_token"]
+        floor = 1e3 * read_bytes / peer["copy_bytes_per_s"]
+        if rows in (1, 32, 256):
+            said.append(f"{rows}: {ms:.3g} ms, floor {floor:.3g} ms ({floor / ms:.0%})")
+    return [*said, "NVIDIA H200"]
+
+
 FACTS: dict[str, Callable[[], list[str]]] = {
+    "five_steps": five_steps,
+    "call_chain": call_chain,
+    "benchmark": benchmark,
+    "step_times": step_times,
     "slot_mapping": slot_mapping,
     "packed_prefill": packed_prefill,
     "kv_memory": kv_memory,

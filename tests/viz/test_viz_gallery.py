@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from nanoengine.viz.gallery.recorded import FiguresError, figures_folder, record
 from nanoengine.viz.style import Picture
 
 NAMES = list(FIGURES)
+ALT_CHARS = 700
 QUICK = "kv_carving"  # needs no engine
 
 
@@ -40,7 +42,7 @@ def test_the_alt_text_states_numbers_that_are_true(pictures: dict[str, Picture],
     alt = pictures[name].alt
     for fact in FACTS[name]():
         assert fact in alt
-    assert len(alt) <= 500, "a screen reader reads it aloud"
+    assert len(alt) <= ALT_CHARS, "a screen reader reads it aloud"
 
 
 def test_every_figure_has_its_facts_and_no_file_is_left_over() -> None:
@@ -122,6 +124,18 @@ def test_errors_say_what_to_do(
     with pytest.raises(FiguresError, match="checkout"):
         figures_folder()
     shutil.rmtree(tmp_path)
+
+
+def test_the_recorded_calls_are_those_of_a_step_now() -> None:
+    """Names, depths and notes; times are what was recorded."""
+    path = figures_folder() / "record_step.py"
+    module = types.ModuleType("record_step")
+    module.__file__ = str(path)
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
+    said = [(call.title, call.depth, call.note) for call in module.one_step()]
+    told = [(f"{c['owner']}.{c['name']}", c["depth"], c["note"])
+            for c in recorded("step_calls_cpu.json")["calls"]]  # fmt: skip
+    assert said == told, "run `python figures/record_step.py`, then `nanoengine figures`"
 
 
 def test_list_names_every_figure_and_its_source(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,10 @@ def _function(target: str) -> Callable[..., Any]:
 
 
 FIGURES: dict[str, Entry] = {
+    "five_steps": Entry("runner:five_steps", "gallery.runs:five_steps", "06", RUN),
+    "call_chain": Entry(
+        "runner:call_chain", "gallery.recorded:step_calls", "06", "figures/data/step_calls_cpu.json"
+    ),
     "slot_mapping": Entry("address:address_map", "gallery.runs:slot_mapping", "01", RUN),
     "packed_prefill": Entry("batch:packed_batch", "gallery.runs:packed_prefill", "01", RUN),
     "kv_memory": Entry("kv_pool:kv_pool", "gallery.runs:kv_memory", "00", RUN),
@@ -52,6 +56,15 @@ FIGURES: dict[str, Entry] = {
         "gallery.recorded:worked_card",
         "03",
         "the worked example of num_kvcache_blocks, figures/data/worked_card.json",
+    ),
+    "benchmark": Entry(
+        "bench:benchmark_bars",
+        "gallery.benchmarks:bars",
+        "07",
+        "figures/data/bench_qwen3-0.6b_h200_*.json",
+    ),
+    "step_times": Entry(
+        "bench:step_times", "gallery.benchmarks:steps", "07", "figures/data/graphs_h200.json"
     ),
     "prefix_sharing": Entry("prefix:prefix_tree", "gallery.runs:prefix_sharing", "08", RUN),
     "overlap": Entry(

@@ -6,6 +6,7 @@ from typing import Any
 
 import nanoengine
 from nanoengine.errors import NanoengineError
+from nanoengine.viz.runner import Call
 
 DATA = "data"
 
@@ -44,3 +45,10 @@ def worked_card() -> dict[str, Any]:
     terms = recorded("worked_card.json")
     del terms["what"]
     return {"terms": terms}
+
+
+def step_calls() -> dict[str, Any]:
+    """What `call_chain` draws: a decode step's calls, as figures/record_step.py measured them."""
+    step = recorded("step_calls_cpu.json")
+    source = f"Recorded: {step['device']}, torch {step['versions']['torch']}."
+    return {"calls": [Call(**call) for call in step["calls"]], "source": source}

@@ -32,6 +32,7 @@ SHARING = [
     "Once upon a time, there was a little dog",
     "Once upon a time, there lived",
 ]
+RUN_PROMPTS = ["The old dog", "It was a cold winter morning, and"]
 _EARLY = 4  # steps after which the pool is worth a picture
 
 
@@ -129,3 +130,17 @@ def kv_tensor() -> dict[str, Any]:
     """What `cache_binding` draws: the shape of the classroom model's cache, one block marked."""
     with engine(num_kvcache_blocks=6) as llm:
         return {"shape": list(llm.engine.runner.kv_cache.shape[1:]), "block": 3}
+
+
+def five_steps() -> dict[str, Any]:
+    """What `five_steps` draws: the prefill of two prompts."""
+    records: list[StepRecord] = []
+    with engine(records.append) as llm:
+        llm.generate(RUN_PROMPTS, greedy(1), use_tqdm=False)
+        decode = cast(Tokenizer, llm.engine.tokenizer).decode
+        tokens = records[0].tokens
+        return {
+            "record": records[0],
+            "hidden_size": llm.engine.model_config.hidden_size,
+            "texts": ["" if token is None else decode([token]) for token in tokens],
+        }
