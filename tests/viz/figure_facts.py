@@ -193,8 +193,6 @@ def step_times() -> list[str]:
 FACTS: dict[str, Callable[[], list[str]]] = {
     "five_steps": five_steps,
     "call_chain": call_chain,
-    "benchmark": benchmark,
-    "step_times": step_times,
     "slot_mapping": slot_mapping,
     "packed_prefill": packed_prefill,
     "kv_memory": kv_memory,

@@ -57,15 +57,6 @@ FIGURES: dict[str, Entry] = {
         "03",
         "the worked example of num_kvcache_blocks, figures/data/worked_card.json",
     ),
-    "benchmark": Entry(
-        "bench:benchmark_bars",
-        "gallery.benchmarks:bars",
-        "07",
-        "figures/data/bench_qwen3-0.6b_h200_*.json",
-    ),
-    "step_times": Entry(
-        "bench:step_times", "gallery.benchmarks:steps", "07", "figures/data/graphs_h200.json"
-    ),
     "prefix_sharing": Entry("prefix:prefix_tree", "gallery.runs:prefix_sharing", "08", RUN),
     "overlap": Entry(
         "overlap:overlap_timeline",
