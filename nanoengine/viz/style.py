@@ -15,6 +15,8 @@ INK, PAPER, MUTED = "#1a1a1a", "#ffffff", "#6b6b6b"
 BLUE, ORANGE, GREEN, SKY, RED = "#0072b2", "#e69f00", "#009e73", "#56b4e9", "#b84a00"
 WIDTH = 7.0  # inches: a notebook's column
 FONT = 9
+_PIXELS = 760  # how wide a picture is in a notebook
+_SHARP = 160  # dots an inch, so that it is sharp on a dense screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,9 @@ class Picture:
         import base64
         import html
 
-        data = base64.b64encode(self.png()).decode()
-        style = "max-width:100%;background:#fff;padding:6px;border-radius:6px"  # dark themes, too
+        data = base64.b64encode(self.png(_SHARP)).decode()
+        # white paper with a margin: dark themes, too
+        style = f"width:{_PIXELS}px;max-width:100%;background:#fff;padding:6px;border-radius:6px"
         return (
             f'<img alt="{html.escape(self.alt)}" style="{style}" '
             f'src="data:image/png;base64,{data}">'
