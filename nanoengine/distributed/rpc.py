@@ -136,7 +136,7 @@ class Receiver:
     def receive(self) -> Message:
         """Say that everything before is done, and wait for the next message, however long.
 
-        Raises EOFError when rank 0 is gone.
+        Raises EOFError when rank 0 is gone, EngineError for what is no message.
         """
         received, message = bytearray(), None
         while message is None:
@@ -147,6 +147,9 @@ class Receiver:
                 rung = False
             if not rung:
                 raise EOFError("rank 0 is gone")
-            message = read_message(self.buffer, self.number, received)
+            try:
+                message = read_message(self.buffer, self.number, received)
+            except (struct.error, ValueError) as error:  # no whole header, or no whole int32
+                raise EngineError(f"the buffer holds no message: {error}") from error
         self.number = (self.number + 1) % _NUMBERS
         return message

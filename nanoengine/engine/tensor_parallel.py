@@ -23,6 +23,7 @@ from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens
 from nanoengine.engine.sequence import Batch, ScheduledItem, Sequence
+from nanoengine.errors import EngineError
 from nanoengine.layers import linear
 from nanoengine.models.config import ModelConfig, read_model_config
 
@@ -85,15 +86,23 @@ class BatchReader:
         self._tables: dict[int, list[int]] = {}
 
     def decode(self, values: "array[int]") -> Batch:
-        """The batch that `BatchWriter.encode` was given, its sequences as RemoteSequences."""
+        """The batch that `BatchWriter.encode` was given, its sequences as RemoteSequences.
+
+        Raises EngineError for what no BatchWriter wrote.
+        """
+        if not values:
+            raise EngineError("a step's message holds nothing, not even its kind of batch")
         return Batch(list(self._items(values.tolist())), is_prefill=bool(values[0]))
 
     def _items(self, values: list[int]) -> Iterator[ScheduledItem]:
         at = 1
         while at < len(values):
+            _refuse_no_row(values, at)
             row, start, end, known, new = values[at : at + 5]
             at += 5
             table = self._tables.get(row, [])
+            if known > len(table):
+                raise EngineError(f"row {row} has {len(table)} known blocks, not {known}")
             if new:
                 table = self._tables[row] = table[:known] + values[at : at + new]
                 at += new
@@ -101,6 +110,20 @@ class BatchReader:
             at += end - start
             seq = cast(Sequence, RemoteSequence(row, start, tokens, table))
             yield ScheduledItem(seq, start, end, emits=True)
+
+
+def _refuse_no_row(values: list[int], at: int) -> None:
+    """Raise EngineError unless a sequence's integers begin here: a wrong one could go on for ever.
+
+    Block and token ids are what rank 0 checked; here only the counts are.
+    """
+    row, start, end, known, new = (values[at : at + 5] + [-1] * 5)[:5]
+    left = len(values) - at - 5
+    if min(row, known, new) < 0 or not 0 <= start < end or new + end - start > left:
+        raise EngineError(
+            f"a step's message holds no sequence at {at}, but {values[at : at + 5]}: rank 0 and "
+            "this worker run different versions"
+        )
 
 
 def _refuse_sizes(config: ModelConfig, size: int) -> None:
