@@ -34,6 +34,7 @@ def load_transformers(model: Model) -> Any:
     be filled in from there.
     """
     hf = importlib.import_module("transformers")
+    hf.utils.logging.disable_progress_bar()  # it would stand in a notebook for good
     options = {"dtype": DTYPES[model.dtype], "attn_implementation": "sdpa"}
     if model.weight_seed is None:
         loaded = hf.AutoModelForCausalLM.from_pretrained(
