@@ -178,7 +178,7 @@ def step_times(
     if max(batches) >= _WIDE * min(batches):  # doublings: small batches need room, too
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:.0f}")
-    _name_floor(ax, batches[-1], floor_ms[-1])
+    _name_floor(ax, batches[-1])
     ax.set_title(f"measured: {name}", loc="left", fontsize=FONT)
     ax.set_xlabel("sequences in a decode step; above: part of the floor's rate reached")
     ax.set_ylabel("milliseconds a step")
@@ -188,10 +188,10 @@ def step_times(
     return Picture(figure, _steps_alt(batches, medians, floor_ms, name))
 
 
-def _name_floor(ax: "Axes", x: float, y: float) -> None:
-    """Its name inside the area below the floor, whose upper right corner is given."""
+def _name_floor(ax: "Axes", x: float) -> None:
+    """Its name inside the area below the floor, at the right end of the axis."""
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-    ax.annotate("the machine's floor", (x, y / 2), (-8, 0), textcoords="offset points",
+    ax.annotate("the machine's floor", (x, 0), (-8, 11), textcoords="offset points",
                 ha="right", va="center", fontsize=FONT, color=BLUE, bbox=paper)  # fmt: skip
 
 
