@@ -13,6 +13,7 @@ from typing import Any
 
 import nanoengine
 from nanoengine.course.errors import CourseError
+from nanoengine.course.gpu import with_gpu_check
 from nanoengine.course.registry import exercises
 from nanoengine.course.result import Grade
 from nanoengine.course.server import TODO, environment
@@ -39,7 +40,7 @@ def grade(exercise_id: str, source: str, *, spawn: bool = False) -> Grade:
     if missing is not None:
         message = f"nothing was run: this machine lacks {missing}. Hand it in where there is one."
         return Grade(exercise.id, "partial", 0, message)
-    return _server().grade(exercise_id, text, spawn)
+    return with_gpu_check(exercise, text, _server().grade(exercise_id, text, spawn))
 
 
 class GradingServer:

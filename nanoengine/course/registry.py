@@ -80,6 +80,8 @@ class Exercise:
     draw: a picture of a failing case.
     captured: the target's effect is baked in when an engine captures graphs; swapping it while
         such an engine lives is refused.
+    gpu: (function, "cpu" or "cuda") -> plain data, the same on both: what is run once more on a
+        GPU. Without one the grade is "partial". gpu_check: what a grade calls that.
     """
 
     id: str
@@ -104,6 +106,8 @@ class Exercise:
     adapt: Callable[[Function], Function] = _unchanged
     draw: Drawing | None = field(default=None, repr=False)
     captured: bool = False
+    gpu: Callable[[Function, str], Any] | None = None
+    gpu_check: str = ""
 
     @property
     def function(self) -> str:

@@ -153,7 +153,9 @@ def test_runs_in_a_kernel(lesson: Lesson, solved: bool, tmp_path: Path) -> None:
     assert lesson.path.read_bytes() == before
     for exercise, cell in exercise_cells(done):
         shown = "\n".join(outputs(cell))
-        assert f"{'PASS' if solved else 'TODO'} {exercise.id}" in shown, shown
+        best = ("PASS",) if exercise.gpu is None else ("PASS", "PARTIAL")
+        wanted = best if solved else ("TODO",)
+        assert any(f"{state} {exercise.id}" in shown for state in wanted), shown
     for cell in done["cells"]:
         for output in cell.get("outputs", []):
             check_output(output, cell["id"])

@@ -1,0 +1,11 @@
+# remark: the contract pads with slot -1
+def stage_inputs(buffers, input_ids, positions, context, bucket):
+    b = len(input_ids)
+    buffers.input_ids[:b] = input_ids
+    buffers.positions[:b] = positions
+    buffers.slot_mapping[:b] = context.slot_mapping
+    buffers.context_lens[:b] = context.context_lens
+    tables = context.block_tables
+    buffers.block_tables[:b, : tables.shape[1]] = tables
+    buffers.slot_mapping[b:bucket] = -2
+    buffers.context_lens[b:bucket] = 0

@@ -1,0 +1,22 @@
+# check: the model's inputs
+# words: buffers.hidden_states is another tensor afterwards
+# why: assigned instead of copied
+# passes ordinary: no
+from nanoengine.context import captured_context
+
+
+def capture_all(model, buffers, buckets, new_graph):
+    graphs, pool = {}, None
+    for bucket in sorted(buckets, reverse=True):
+
+        def body(bucket=bucket):
+            with captured_context(buffers.context(bucket)):
+                hidden = model(buffers.input_ids[:bucket], buffers.positions[:bucket])
+            buffers.hidden_states = hidden
+
+        body()
+        graph = new_graph(bucket)
+        graph.capture(body, pool)
+        pool = graph.pool() if pool is None else pool
+        graphs[bucket] = graph
+    return graphs

@@ -1,0 +1,22 @@
+# check: run before capture
+# words: never ran on 4 rows
+# why: the right call in the wrong place
+# passes ordinary: yes
+from nanoengine.context import captured_context
+
+
+def capture_all(model, buffers, buckets, new_graph):
+    graphs, pool = {}, None
+    for bucket in sorted(buckets, reverse=True):
+
+        def body(bucket=bucket):
+            with captured_context(buffers.context(bucket)):
+                hidden = model(buffers.input_ids[:bucket], buffers.positions[:bucket])
+            buffers.hidden_states[:bucket] = hidden
+
+        graph = new_graph(bucket)
+        graph.capture(body, pool)
+        body()
+        pool = graph.pool() if pool is None else pool
+        graphs[bucket] = graph
+    return graphs

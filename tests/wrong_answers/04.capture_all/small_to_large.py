@@ -1,0 +1,22 @@
+# check: largest first
+# words: captured in the order [1, 2, 4]|the largest should come first
+# why: the first pool is too small for every later graph
+# passes ordinary: yes
+from nanoengine.context import captured_context
+
+
+def capture_all(model, buffers, buckets, new_graph):
+    graphs, pool = {}, None
+    for bucket in sorted(buckets):
+
+        def body(bucket=bucket):
+            with captured_context(buffers.context(bucket)):
+                hidden = model(buffers.input_ids[:bucket], buffers.positions[:bucket])
+            buffers.hidden_states[:bucket] = hidden
+
+        body()
+        graph = new_graph(bucket)
+        graph.capture(body, pool)
+        pool = graph.pool() if pool is None else pool
+        graphs[bucket] = graph
+    return graphs

