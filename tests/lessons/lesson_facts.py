@@ -57,6 +57,10 @@ FACTS: dict[str, dict[str, Callable[[], float]]] = {
         "4824": lambda: _CARD.budget // MIB,
         "1.1": lambda: round(QWEN3_PARAMETERS * QWEN3["itemsize"] / GIB, 1),
     },
+    "04": {
+        "75": lambda: exercise_minutes("04"),
+        "105": lambda: exercise_minutes("04") + READING_MINUTES,
+    },
     "07": {
         "55": lambda: exercise_minutes("07"),
         "85": lambda: exercise_minutes("07") + READING_MINUTES,
