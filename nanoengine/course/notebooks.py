@@ -37,10 +37,13 @@ def read_notebook(path: Path) -> dict[str, Any]:
     """A notebook's JSON. Raises CourseError when it is none."""
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CourseError(f"{path} is no notebook ({error})") from None
-    if not isinstance(notebook, dict) or "cells" not in notebook:
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise CourseError(f"{path} is no notebook: it has no cells")
+    for number, cell in enumerate(notebook["cells"], 1):
+        if not _is_cell(cell):
+            raise CourseError(f"{path}: cell {number} is damaged: take the notebook anew")
     return notebook
 
 
@@ -137,9 +140,18 @@ def _refuse_solutions(path: Path, notebook: dict[str, Any]) -> None:
             raise CourseError(f"{path}: the cell of {exercise.id} holds the solution")
 
 
+def _is_cell(cell: object) -> bool:
+    if not isinstance(cell, dict):
+        return False
+    source, metadata = cell.get("source", ""), cell.get("metadata", {})
+    lines = source if isinstance(source, list) else [source]
+    whole = isinstance(metadata, dict) and isinstance(metadata.get(_KEY, {}), dict)
+    return whole and all(isinstance(line, str) for line in lines)
+
+
 def _source(cell: dict[str, Any]) -> str:
     source = cell.get("source", "")
-    return "".join(source) if isinstance(source, list) else str(source)
+    return "".join(source)
 
 
 def _hash(text: str) -> str:
