@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nanoengine.course.grading import grade
     from nanoengine.course.notebook import (
         answer,
+        capstone,
         hint,
         load_ipython_extension,
         plug_in,
@@ -35,6 +36,7 @@ _HOMES = {
     "grading": ("grade",),
     "notebook": (
         "answer",
+        "capstone",
         "hint",
         "load_ipython_extension",
         "plug_in",
@@ -55,6 +57,7 @@ __all__ = [
     "Grade",
     "NotAttempted",
     "answer",
+    "capstone",
     "exercises",
     "grade",
     "hint",

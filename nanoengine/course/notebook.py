@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from nanoengine.course.capstone_grade import CAPSTONE, grade_capstone, known_grade
 from nanoengine.course.display import Rich, Row, error_line, picture_of, table, wrapped
 from nanoengine.course.errors import CourseError
 from nanoengine.course.grading import grade
@@ -32,7 +33,7 @@ def load_ipython_extension(shell: Any) -> None:
     """`%load_ext nanoengine.course`: the cell magic and the helpers by their names."""
     _start[:] = [_notebook_folder(shell.user_ns)]
     shell.register_magic_function(_exercise_magic, "cell", "exercise")
-    for helper in (hint, show, progress, question, answer, solution, plug_in):
+    for helper in (hint, show, progress, question, answer, solution, plug_in, capstone):
         shell.user_ns.setdefault(helper.__name__, helper)
 
 
@@ -161,6 +162,18 @@ def plug_in(*ids: str) -> Iterator[Rich]:
         yield summary
 
 
+def capstone() -> None:
+    """Run the engine on every part of yours that passes, all lessons' at once, and show the grade.
+
+    The text must be the library's. Shows, part by part, what was yours.
+    """
+    result = grade_capstone(work())
+    owners = "\n".join(f"{check.name}: {check.message}" for check in result.checks)
+    if owners:
+        _show(wrapped(owners))
+    _show(result)
+
+
 def hint(exercise_id: str) -> None:
     """Show the next of three hints: the idea, the shape of the answer, nearly the code."""
     exercise = exercises[exercise_id]
@@ -195,6 +208,10 @@ def progress(*lessons: str) -> None:
         note = exercise.title if result.state != "fail" else result.message
         rows.append(Row(exercise.id, result.state, result.points, exercise.points, note))
     mine = work()
+    if CAPSTONE.lesson in shown:
+        whole = known_grade(mine)
+        note = whole.message if whole.message else CAPSTONE.title
+        rows.append(Row(CAPSTONE.id, whole.state, whole.points, CAPSTONE.points, note))
     answers = mine.answers()
     for entry in questions.values():
         if not entry.id.startswith(shown):

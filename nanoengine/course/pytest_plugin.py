@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nanoengine.course.capstone_grade import CAPSTONE, Capstone, grade_capstone
 from nanoengine.course.display import Row, table
 from nanoengine.course.errors import CourseError
 from nanoengine.course.grading import grade, stop_server
@@ -22,6 +23,7 @@ from nanoengine.course.work import Work, work_folder
 
 _PROPERTY = "nanoengine_grade"
 _TODO = "not attempted"
+Entry = Exercise | Question | Capstone
 
 __all__ = [
     "pytest_addoption",
@@ -56,7 +58,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not entries:
         return
     entries = list({entry["id"]: entry for entry in entries}.values())
-    entries.sort(key=lambda entry: [*exercises, *questions].index(entry["id"]))
+    entries.sort(key=lambda entry: [*exercises, CAPSTONE.id, *questions].index(entry["id"]))
     rows = [Row(e["id"], e["state"], e["points"], e["of"], e["path"]) for e in entries]
     terminalreporter.section("lessons")
     terminalreporter.write_line(str(table(rows, "Lessons")))
@@ -73,12 +75,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 class LessonFile(pytest.File):
-    """The exercises and questions of one lesson."""
+    """The exercises and questions of one lesson, and the capstone in its own."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """One item for each exercise, then for each question."""
         work = Work(work_folder(self.path.parent))
-        entries: list[Exercise | Question] = [*exercises.values(), *questions.values()]
+        entries: list[Entry] = [*exercises.values(), CAPSTONE, *questions.values()]
         for entry in entries:
             if self._is_mine(entry.id.partition(".")[0]):
                 yield GradeItem.from_parent(self, name=entry.id, entry=entry, work=work)
@@ -92,7 +94,7 @@ class LessonFile(pytest.File):
 class GradeItem(pytest.Item):
     """One answer to be graded."""
 
-    def __init__(self, *, entry: Exercise | Question, work: Work, **options: Any) -> None:
+    def __init__(self, *, entry: Entry, work: Work, **options: Any) -> None:
         super().__init__(**options)
         self.entry, self.work = entry, work
 
@@ -113,6 +115,8 @@ class GradeItem(pytest.Item):
             pytest.fail(f"{result}\n({path})", pytrace=False)
 
     def _graded(self) -> tuple[Grade, Path]:
+        if isinstance(self.entry, Capstone):
+            return grade_capstone(self.work, fresh=True), self.work.folder
         if not isinstance(self.entry, Exercise):
             path = self.work.folder / "answers.json"
             given = self.work.answers()

@@ -12,7 +12,7 @@ import os
 import secrets
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nanoengine.course.errors import CourseError
 from nanoengine.course.registry import Exercise
@@ -22,6 +22,15 @@ from nanoengine.course.source import clean, read_source
 WORK_VARIABLE, STUDENT_VARIABLE = "NANOENGINE_WORK", "NANOENGINE_STUDENT"
 KEPT_VERSIONS = 10
 _LESSONS = "lessons"
+
+
+class HasId(Protocol):
+    """What a grade belongs to: an exercise, or the capstone."""
+
+    @property
+    def id(self) -> str:
+        """`01.slot_mapping`."""
+        ...
 
 
 def is_lessons_folder(folder: Path) -> bool:
@@ -81,7 +90,7 @@ class Work:
     def versions(self, exercise: Exercise) -> list[Path]:
         """The kept versions, oldest first."""
         folder = self.folder / "versions" / Path(exercise.filename).stem
-        return sorted(folder.glob("[0-9]*.py"))
+        return sorted(p for p in folder.glob("*.py") if p.stem.isdecimal() and p.is_file())
 
     def _keep(self, exercise: Exercise, data: bytes) -> None:
         """Add a version unless it is the newest already (an edited file was not kept yet)."""
@@ -96,7 +105,7 @@ class Work:
 
     # -- grades and answers --------------------------------------------------------------------
 
-    def known_grade(self, exercise: Exercise, text: str) -> Grade | None:
+    def known_grade(self, exercise: HasId, text: str) -> Grade | None:
         """The grade this very text got from this very library, if it was graded before."""
         entry = self._read("grades.json").get(exercise.id)
         if not isinstance(entry, dict) or entry.get("key") != _key(text):
@@ -120,7 +129,7 @@ class Work:
         path = self.folder / "student.txt"
         if not path.is_file():
             _write(path, f"{secrets.token_hex(4)}\n".encode())
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
 
     def answers(self) -> dict[str, Any]:
         """Given answers by question id, as plain data."""
@@ -136,11 +145,13 @@ class Work:
             return {}
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CourseError(
                 f"{path} is damaged ({error}): delete it, then run the cells again"
             ) from None
-        return values if isinstance(values, dict) else {}
+        if not isinstance(values, dict):
+            raise CourseError(f"{path} holds no object: delete it, then run the cells again")
+        return values
 
     def _update(self, name: str, key: str, value: Any) -> None:
         values = {**self._read(name), key: value}
@@ -155,8 +166,13 @@ def _key(text: str) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file as a whole or not at all. Raises CourseError when it cannot be written."""
     part = path.with_name(f"{path.name}.part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+        os.replace(part, path)
+    except OSError as error:
+        raise CourseError(
+            f"{path} cannot be written ({error}): make room, or free its name"
+        ) from None

@@ -194,7 +194,7 @@ _INDENT = 0.5
 
 class _Row(NamedTuple):
     call: Call
-    count: int
+    number: int
     ends: tuple[tuple[float, float], ...]
 
 
@@ -243,7 +243,7 @@ def _call_text(ax: "Axes", y: int, row: _Row) -> None:
     ax.add_patch(
         Rectangle((x, y + 0.14), 0.42, 0.72, facecolor=role.face, edgecolor=INK, hatch=role.hatch)
     )
-    times = f" ×{row.count}" if row.count > 1 else ""
+    times = f" ×{row.number}" if row.number > 1 else ""
     note = f"  {row.call.note}" if row.call.note else ""
     draw_label(ax, x + 0.55, y + 0.5, row.call.title + times, align="left", size=FONT - 1)
     draw_label(ax, 7.0, y + 0.5, note, align="left", size=FONT - 1, colour=MUTED)
@@ -268,7 +268,7 @@ def _call_times(ax: "Axes", y: int, row: _Row, total: float) -> None:
 
 
 def _chain_alt(rows: Sequence[_Row], total: float) -> str:
-    names = [f"{row.call.title}{f' {row.count} times' if row.count > 1 else ''}" for row in rows]
+    names = [f"{row.call.title}{f' {row.number} times' if row.number > 1 else ''}" for row in rows]
     own: defaultdict[str, float] = defaultdict(float)
     for row in rows:
         own[row.call.title] += sum(end - start for start, end in row.ends)

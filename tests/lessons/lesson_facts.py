@@ -67,4 +67,13 @@ FACTS: dict[str, dict[str, Callable[[], float]]] = {
         "3.3": lambda: round(throughput(_BY_HAND).output_tok_s, 1),
         "14": lambda: round(100 * (1 - _NANO["runs"][0] / _NANO["median"])),
     },
+    "06": {
+        "45": lambda: exercise_minutes("06"),
+        "75": lambda: exercise_minutes("06") + READING_MINUTES,
+        "1.5": lambda: min(draw / p for draw, p in ((1.0, 0.5), (0.3, 0.2), (0.9, 0.3))),
+    },
+    "05": {
+        "100": lambda: exercise_minutes("05"),
+        "130": lambda: exercise_minutes("05") + READING_MINUTES,
+    },
 }
