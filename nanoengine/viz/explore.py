@@ -25,6 +25,7 @@ class Explorer:
     ) -> None:
         self._draw = draw
         self.settings = _defaults(draw, controls)
+        self._result = self._drawn()
         self.sliders: dict[str, Any] = {}
         self._view: Any = None
         try:
@@ -39,28 +40,30 @@ class Explorer:
 
     @property
     def picture(self) -> Picture:
-        """The figure at the present settings. Raises what drawing raises."""
-        return self._draw(**self.settings)
+        """The figure at the present settings. Raises the error that drawing it raised."""
+        if isinstance(self._result, NanoengineError):
+            raise self._result
+        return self._result
+
+    def _drawn(self) -> Picture | NanoengineError:
+        """The figure; or, where the settings cannot work, the error that says so."""
+        try:
+            return self._draw(**self.settings)
+        except NanoengineError as error:
+            return error
 
     def _moved(self, change: Any) -> None:
         self.settings = {name: slider.value for name, slider in self.sliders.items()}
+        self._result = self._drawn()
         self._shown.value = self._html()
 
     def _html(self) -> str:
-        """The figure; or, where the settings cannot work, the error that says so."""
-        try:
-            return self.picture._repr_html_()
-        except NanoengineError as error:
-            return f"<p>{html.escape(str(error))}</p>"
-
-    def _text(self) -> str:
-        try:
-            return str(self.picture)
-        except NanoengineError as error:
-            return str(error)
+        if isinstance(self._result, NanoengineError):
+            return f"<p>{html.escape(str(self._result))}</p>"
+        return self._result._repr_html_()
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": self._text(), "text/html": self._html()}
+        bundle: dict[str, Any] = {"text/plain": str(self._result), "text/html": self._html()}
         if self._view is not None:
             bundle[_WIDGET] = self._view._repr_mimebundle_()[_WIDGET]
         return bundle

@@ -36,6 +36,8 @@ def test_a_moved_slider_draws_again() -> None:
     assert "blocks of 2" in explorer.picture.alt
     explorer.sliders["cached"].value = 9
     assert "more than &lt;eight&gt;: take fewer" in shown.value
+    with pytest.raises(NotEnoughMemory, match="take fewer"):
+        _ = explorer.picture
     explorer.sliders["cached"].value = 0
     assert "tokens 0 to 9" in shown.value
 
@@ -48,6 +50,20 @@ def test_controls_have_their_kinds_and_begin_at_the_defaults() -> None:
         "block_size": widgets.Dropdown, "cached": widgets.IntSlider, "share": widgets.FloatSlider
     }  # fmt: skip
     assert [slider.value for slider in sliders.values()] == [4, 4, 0.5]
+
+
+def test_a_figure_is_drawn_once_for_each_setting() -> None:
+    pytest.importorskip("ipywidgets")
+    drawn = []
+
+    def counted(cached: int = 4) -> Picture:
+        drawn.append(cached)
+        return draw(cached=cached)
+
+    explorer = explore(counted, cached=(0, 9, 1))
+    explorer._repr_mimebundle_()
+    explorer.sliders["cached"].value = 2
+    assert drawn == [4, 2]
 
 
 def test_one_output_holds_sliders_and_picture() -> None:
