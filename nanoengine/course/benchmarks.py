@@ -39,7 +39,7 @@ def run(argv: tuple[str, ...], folder: Path) -> Report:
         result = benchmark([f"--model={folder}", *_ENGINE, *argv])
     found, work = result["breakdown"], result["workload"]
     return {
-        "requests": [[list(prompt), count] for prompt, count in seen["requests"]],
+        "requests": [[list(map(int, prompt)), int(count)] for prompt, count in seen["requests"]],
         "outputs": seen["outputs"],
         "events": seen["events"],
         "prompt_tokens": work["prompt_tokens"],

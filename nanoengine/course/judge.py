@@ -16,6 +16,7 @@ from nanoengine.course.values import Difference, without_arrays
 from nanoengine.course.words import in_words
 from nanoengine.layers.sampler import uniform_noise
 
+_ENGINE = "engine: "  # how the checks of the behaviour begin
 _TOLERANCE = 1e-3  # logits spread over several units; float32 sums in another order differ by 1e-5
 _CLEAR = 5e-3  # the best token must lead by this, or the workload itself is unfit
 _CLEAR_NOISE = 1e-4  # and a sampled token's number must be so far from the borders
@@ -44,7 +45,7 @@ def judge(
     wrong = next((v for v in verdicts if v.ok is False), None)
     differs = next((v for v in verdicts if v.remark), None)
     if wrong is not None:
-        if wrong.detail is None and differs is not None:  # seen in the engine: this may be why
+        if wrong.check.startswith(_ENGINE) and differs is not None:  # this may be why
             wrong = wrong._replace(text=f"{differs.text} {wrong.text}")
         message = shorten(f"{wrong.text} See {exercise.where}.")
         return Grade(exercise.id, "fail", 0, message, checks, output, wrong.detail)
@@ -200,14 +201,14 @@ def _behaviour(
     calls = sum(int(got.get("value", {}).get("calls", 1)) for got in seen.values())
     if verdicts and calls == 0:
         text = "the engine never called your function: did other code take its place?"
-        verdicts.append(Verdict("engine: calls", False, text))
+        verdicts.append(Verdict(f"{_ENGINE}calls", False, text))
     return verdicts
 
 
 def _scenario(
     exercise: Exercise, source: str, name: str, got: dict[str, Any], folder: Path
 ) -> Verdict:
-    check, situation = f"engine: {name}", f"in the engine, {SCENARIOS[name].situation}"
+    check, situation = f"{_ENGINE}{name}", f"in the engine, {SCENARIOS[name].situation}"
     if "not run" in got:
         return Verdict(check, None, got["not run"])
     if "error" in got:

@@ -58,9 +58,11 @@ def grade_here(exercise: Exercise, source: str, folder: Path, fork: bool) -> Gra
     if not found:
         last = ended.trace.strip().rpartition("\n")[2]
         raise CourseError(f"the process for the answer did not start ({last}): try again")
-    with contextlib.suppress(ValueError):
-        return judge(exercise, source, json.loads(observed), output, folder)
-    return failed(exercise, _why_no_result(ended, source), output)
+    try:
+        seen = json.loads(observed)
+    except ValueError:
+        return failed(exercise, _why_no_result(ended, source), output)
+    return judge(exercise, source, seen, output, folder)
 
 
 def _why_no_result(ended: Ended, source: str) -> str:

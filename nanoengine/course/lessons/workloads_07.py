@@ -135,9 +135,8 @@ def _difference(options: Options, wanted: Any, given: Any) -> Difference:
         return Difference(
             f"request {index} should be (token ids, max_tokens), you gave {show(given[index])}"
         )
-    hint = _known_mistake(options, given)
-    text = _first_place(index, wanted[index], given[index])
-    return Difference(f"{text}{hint and f': {hint}'}")
+    hint = _known_mistake(options, given) or "one randint a number, in the docstring's order"
+    return Difference(f"{_first_place(index, wanted[index], given[index])}: {hint}")
 
 
 def _first_place(index: int, wanted: list[Any], given: list[Any]) -> str:
