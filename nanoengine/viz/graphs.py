@@ -27,7 +27,6 @@ _COLUMNS = 16  # rows of a bucket side by side
 _MAX_ROWS = 64
 _CELL_HEIGHT = 1.35
 _MAX_BOXES = 12  # buckets in the row of buckets
-_LINES = ("-", "--", ":", "-.")
 _LIVE = SEQUENCES[0]
 
 
@@ -100,7 +99,7 @@ def _tall_cell(ax: "Axes", x: float, y: float, role: Role, upper: str, lower: st
     ax.add_patch(Rectangle((x, y), 1, _CELL_HEIGHT, fill=False, edgecolor=role.edge, linewidth=0.8))
     box = {"facecolor": role.face, "edgecolor": "none", "pad": 0.6} if role.hatch else None
     for text, place in ((upper, 0.3), (lower, 0.72)):
-        draw_label(ax, x + 0.5, y + place * _CELL_HEIGHT, text, size=FONT - 1.5, box=box)
+        draw_label(ax, x + 0.5, y + place * _CELL_HEIGHT, text, size=FONT - 1, box=box)
 
 
 def _bucket_row(ax: "Axes", buckets: Sequence[int], chosen: int) -> None:
@@ -191,35 +190,35 @@ def padding_waste(policies: Mapping[str, Sequence[int]], largest: int) -> Pictur
 
     policies: name -> ascending buckets. A batch that finds no graph leaves a gap in its line.
     """
-    figure, axes = canvas(3.1)
-    ax = axes[0]
-    ax.set_axis_on()
-    ax.invert_yaxis()
+    figure, axes = canvas(0.5 + 1.05 * len(policies), len(policies))
     said = []
-    for index, (name, buckets) in enumerate(policies.items()):
-        shares = _shares(buckets, largest)
+    for ax, (name, buckets) in zip(axes, policies.items(), strict=True):
         waste = waste_of(buckets, largest)
         text = f"{name}: {waste.graphs} graphs, {waste.mean:.0%} on average"
-        ax.plot(
-            [size for size, _ in shares],
-            [float("nan") if share is None else 100 * share for _, share in shares],
-            _LINES[index % len(_LINES)],
-            color=(INK, MUTED, RED, INK)[index % 4],
-            linewidth=(1.6, 1.1, 1.3, 0.8)[index % 4],
-            label=text,
-        )
+        _waste_panel(ax, text, _shares(buckets, largest))
         said.append(f"{text}, at worst {waste.worst:.0%} at a batch of {waste.worst_batch}")
         if waste.missing:
             ends = f"{waste.missing[0]} to {waste.missing[-1]}"
             said[-1] += f"; batches of {ends} find no graph"
-    ax.set_xlim(1, largest)
-    ax.set_ylim(0, 75)  # a share is below 50; the legend lies above
-    ax.set_xlabel("sequences in the batch", fontsize=FONT)
-    ax.set_ylabel("padding (% of rows)", fontsize=FONT)
+    axes[-1].set_xlabel("sequences in the batch", fontsize=FONT)
+    axes[len(axes) // 2].set_ylabel("padding (% of rows)", fontsize=FONT)
+    return Picture(figure, f"Padding over batches of 1 to {largest}: {'. '.join(said)}.")
+
+
+def _waste_panel(ax: "Axes", title: str, shares: Sequence[tuple[int, float | None]]) -> None:
+    """One policy; all panels have one scale."""
+    sizes = [size for size, _ in shares]
+    parts = [float("nan") if share is None else 100 * share for _, share in shares]
+    ax.set_axis_on()
+    ax.invert_yaxis()
+    ax.fill_between(sizes, 0, parts, facecolor=_LIVE.face, linewidth=0)
+    ax.plot(sizes, parts, color=INK, linewidth=1)
+    ax.set_xlim(1, sizes[-1])
+    ax.set_ylim(0, 100)
+    ax.set_yticks([0, 50, 100])
     ax.tick_params(labelsize=FONT - 1)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=FONT - 1, frameon=False, loc="upper right")
-    return Picture(figure, f"Padding over batches of 1 to {largest}: {'. '.join(said)}.")
+    ax.set_title(title, loc="right", fontsize=FONT, y=0.72)
 
 
 # -- a step over time --------------------------------------------------------------------------
