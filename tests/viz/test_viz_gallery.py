@@ -65,6 +65,20 @@ def test_a_critical_reader_has_nothing_to_say(pictures: dict[str, Picture], name
     assert looks.width_in_inches(picture.png(100), 100) <= looks.MAX_WIDTH
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dark_page_shows_white_paper_around_it(name: str) -> None:
+    """The PNG is opaque and its rim is paper; the SVG begins with a sheet of paper."""
+    from PIL import Image
+
+    image = Image.open(figures_folder() / f"{name}.png").convert("RGBA")
+    assert image.getchannel("A").getextrema() == (255, 255)
+    rim = [image.getpixel((x, y)) for x in range(image.width) for y in (0, image.height - 1)]
+    assert set(rim) == {(255, 255, 255, 255)}
+    svg = (figures_folder() / f"{name}.svg").read_text()
+    sheet = svg[svg.index('<g id="patch_1">') :]
+    assert "fill: #ffffff" in sheet[: sheet.index("</g>")]
+
+
 def test_another_process_draws_the_same_bytes(tmp_path: Path) -> None:
     """Hashes of another seed, another folder, another moment."""
     command = [sys.executable, "-m", "nanoengine", "figures", "--only", QUICK, "--out"]

@@ -14,8 +14,8 @@ RUN = "an engine run on the classroom model"
 class Entry:
     """One figure.
 
-    draw, gather: "module:function"; `gather()` returns the arguments of `draw`. lesson: where it
-    belongs. source: what its data is, in words.
+    draw, gather: "module:function" of nanoengine; `gather()` returns the arguments of `draw`.
+    lesson: where it belongs. source: what its data is, in words.
     """
 
     draw: str
@@ -36,31 +36,51 @@ class Entry:
 
 def _function(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
-    function: Callable[..., Any] = getattr(
-        importlib.import_module(f"nanoengine.viz.{module}"), name
-    )
+    function: Callable[..., Any] = getattr(importlib.import_module(f"nanoengine.{module}"), name)
     return function
 
 
 FIGURES: dict[str, Entry] = {
-    "five_steps": Entry("runner:five_steps", "gallery.runs:five_steps", "06", RUN),
+    "five_steps": Entry("viz.runner:five_steps", "viz.gallery.runs:five_steps", "06", RUN),
     "call_chain": Entry(
-        "runner:call_chain", "gallery.recorded:step_calls", "06", "figures/data/step_calls_cpu.json"
+        "viz.runner:call_chain",
+        "viz.gallery.recorded:step_calls",
+        "06",
+        "figures/data/step_calls_cpu.json",
     ),
-    "slot_mapping": Entry("address:address_map", "gallery.runs:slot_mapping", "01", RUN),
-    "packed_prefill": Entry("batch:packed_batch", "gallery.runs:packed_prefill", "01", RUN),
-    "kv_memory": Entry("kv_pool:kv_pool", "gallery.runs:kv_memory", "00", RUN),
-    "kv_tensor": Entry("memory:cache_binding", "gallery.runs:kv_tensor", "03", RUN),
+    "slot_mapping": Entry("viz.address:address_map", "viz.gallery.runs:slot_mapping", "01", RUN),
+    "packed_prefill": Entry("viz.batch:packed_batch", "viz.gallery.runs:packed_prefill", "01", RUN),
+    "kv_memory": Entry("viz.kv_pool:kv_pool", "viz.gallery.runs:kv_memory", "00", RUN),
+    "kv_tensor": Entry("viz.memory:cache_binding", "viz.gallery.runs:kv_tensor", "03", RUN),
     "kv_carving": Entry(
-        "memory:memory_bar",
-        "gallery.recorded:worked_card",
+        "viz.memory:memory_bar",
+        "viz.gallery.recorded:worked_card",
         "03",
         "the worked example of num_kvcache_blocks, figures/data/worked_card.json",
     ),
-    "prefix_sharing": Entry("prefix:prefix_tree", "gallery.runs:prefix_sharing", "08", RUN),
+    "bucket_37": Entry("viz.graphs:padded_bucket", "viz.gallery.graph_runs:bucket_37", "04", RUN),
+    "padding_waste": Entry(
+        "viz.graphs:padding_waste",
+        "viz.gallery.graph_runs:policies",
+        "04",
+        "the bucket lists themselves",
+    ),
+    "benchmark": Entry(
+        "viz.bench:benchmark_bars",
+        "viz.gallery.benchmarks:bars",
+        "07",
+        "figures/data/bench_qwen3-0.6b_h200_*.json",
+    ),
+    "step_times": Entry(
+        "viz.bench:step_times",
+        "viz.gallery.benchmarks:steps",
+        "07",
+        "figures/data/graphs_h200.json",
+    ),
+    "prefix_sharing": Entry("viz.prefix:prefix_tree", "viz.gallery.runs:prefix_sharing", "08", RUN),
     "overlap": Entry(
-        "overlap:overlap_timeline",
-        "gallery.paced:overlap",
+        "viz.overlap:overlap_timeline",
+        "viz.gallery.paced:overlap",
         "10",
         "the engine's loop on a simulated clock, paced by "
         "figures/data/nano_vllm_decode_profile_h200.json",

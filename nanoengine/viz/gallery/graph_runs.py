@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nanoengine.engine.cuda_graph import graph_buckets, pick_bucket
+from nanoengine.engine.cuda_graph import graph_buckets
 from nanoengine.engine.record import StepRecord
 from nanoengine.viz.gallery.runs import engine, greedy
 
@@ -30,18 +30,13 @@ def bucket_37() -> dict[str, Any]:
         }
 
 
-def bucket_of(batch: int, largest: int = LARGEST) -> int | None:
-    """The bucket of a batch in an engine of `largest` rows."""
-    return pick_bucket(batch, graph_buckets(largest))
-
-
 def policies() -> dict[str, Any]:
     """What `padding_waste` draws: this engine's buckets, and two simpler lists."""
     doubling = [1 << i for i in range(LARGEST.bit_length())]
     coarse = list(range(_COARSE, LARGEST + 1, _COARSE))
     return {
         "policies": {
-            "1, 2, 4, 8, then every 16": graph_buckets(LARGEST),
+            "1, 2, 4, 8, then every 16 (this engine)": graph_buckets(LARGEST),
             "powers of two": doubling,
             f"every {_COARSE}": coarse,
         },
