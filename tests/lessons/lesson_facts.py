@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nanoengine.bench.metrics import RunEvent, throughput
+from nanoengine.config import EngineConfig
 from nanoengine.course import exercises
 from nanoengine.course.lessons.counts_03 import GIB, MIB, Memory
 from nanoengine.engine.inputs import slot_mapping
@@ -75,5 +76,6 @@ FACTS: dict[str, dict[str, Callable[[], float]]] = {
     "05": {
         "100": lambda: exercise_minutes("05"),
         "130": lambda: exercise_minutes("05") + READING_MINUTES,
+        "16384": lambda: EngineConfig().max_num_batched_tokens,
     },
 }

@@ -1,0 +1,21 @@
+from array import array
+
+from nanoengine.distributed.rpc import HEADER, MAGIC, Message
+from nanoengine.errors import EngineError
+
+
+def read_message(buffer, number, received):
+    magic, found, kind, total, start, length = HEADER.unpack_from(buffer)
+    if magic != MAGIC:
+        raise EngineError("no message")
+    if found != number:
+        raise EngineError("another message")
+    if start != len(received):
+        raise EngineError("another piece")
+    if length > total - start or length > len(buffer) - HEADER.size:
+        raise EngineError("too long")
+    received.extend(buffer[HEADER.size : HEADER.size + length].tobytes())
+    complete = start + length == total
+    return (
+        Message(kind=kind, values=array("i", memoryview(received).cast("i"))) if complete else None
+    )

@@ -1,0 +1,8 @@
+# check: up, the second rank
+# words: RuntimeError
+# why: the offset is that of the whole layer, not of this rank's part
+# passes ordinary: no
+def load_rows(target, source, slices, part):
+    start = sum(s.stop for s in slices[:part])
+    rows = slices[part]
+    target[start : start + rows.stop - rows.start].copy_(source[rows])

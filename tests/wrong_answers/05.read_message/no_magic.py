@@ -1,0 +1,24 @@
+# check: refuses: magic
+# words: expected EngineError
+# why: does not look whether there is a message
+# passes ordinary: yes
+from array import array
+
+from nanoengine.distributed.rpc import HEADER, Message
+from nanoengine.errors import EngineError
+
+
+def read_message(buffer, number, received):
+    _magic, found, kind, total, start, length = HEADER.unpack_from(buffer)
+    if found != number:
+        raise EngineError("another message")
+    if start != len(received):
+        raise EngineError("another piece")
+    if length > total - start or length > len(buffer) - HEADER.size:
+        raise EngineError("too long")
+    received += buffer[HEADER.size : HEADER.size + length]
+    if len(received) < total:
+        return None
+    values = array("i")
+    values.frombytes(received)
+    return Message(kind, values)

@@ -1,0 +1,26 @@
+# check: refuses: missed
+# words: expected EngineError
+# why: sees a piece read twice, but not one that was missed
+# passes ordinary: yes
+from array import array
+
+from nanoengine.distributed.rpc import HEADER, MAGIC, Message
+from nanoengine.errors import EngineError
+
+
+def read_message(buffer, number, received):
+    magic, found, kind, total, start, length = HEADER.unpack_from(buffer)
+    if magic != MAGIC:
+        raise EngineError("no message")
+    if found != number:
+        raise EngineError("another message")
+    if start < len(received):
+        raise EngineError("twice")
+    if length > total - start or length > len(buffer) - HEADER.size:
+        raise EngineError("too long")
+    received += buffer[HEADER.size : HEADER.size + length]
+    if len(received) < total:
+        return None
+    values = array("i")
+    values.frombytes(received)
+    return Message(kind, values)
