@@ -83,7 +83,12 @@ def rate_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """RunEvents of the plain runs."""
     from nanoengine.bench.metrics import RunEvent
 
-    return ([RunEvent(*run[:4], tuple(run[4])) for run in args[0]],)
+    return (
+        [
+            RunEvent(is_prefill, start, end, tokens, tuple(ids))
+            for is_prefill, start, end, tokens, ids in args[0]
+        ],
+    )
 
 
 def observe_rates(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
