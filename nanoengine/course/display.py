@@ -4,6 +4,7 @@ import html
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nanoengine.course.errors import CourseError
@@ -93,13 +94,29 @@ class Row:
     note: str
 
 
-def table(rows: Sequence[Row], title: str) -> Rich:
-    """Rows under each other, a bar and the sum of points: text and HTML with the same words."""
-    points, total = sum(row.points for row in rows), sum(row.of for row in rows)
-    done = sum(row.state in ("pass", "partial") for row in rows)
+def lesson_row(lesson: str, rows: Sequence[Row]) -> Row:
+    """One line for a whole lesson: FAIL if anything fails, TODO until all of it is solved."""
+    title = import_module(f"nanoengine.course.lessons.lesson_{lesson}").TITLE
+    failing = [row.id for row in rows if row.state == "fail"]
+    done = _solved(rows)
+    note = f"{title}: {done} of {len(rows)} solved"
+    if failing:
+        note += f", failing: {', '.join(failing)}"
+    state = "fail" if failing else "pass" if done == len(rows) else "todo"
+    return Row(lesson, state, sum(row.points for row in rows), sum(row.of for row in rows), note)
+
+
+def table(rows: Sequence[Row], title: str, everything: Sequence[Row] | None = None) -> Rich:
+    """Rows under each other, then a bar and the sums, in text and HTML with the same words.
+
+    everything: what is summed up, where the rows are not it.
+    """
+    everything = rows if everything is None else everything
+    points, total = sum(row.points for row in everything), sum(row.of for row in everything)
     tenths = 10 * points // total if total else 0
     bar = "#" * tenths + "." * (10 - tenths)
-    summary = f"{title}: {done} of {len(rows)} solved, {points} of {total} points [{bar}]"
+    solved = f"{_solved(everything)} of {len(everything)} solved"
+    summary = f"{title}: {solved}, {points} of {total} points [{bar}]"
     width = max((len(row.id) for row in rows), default=0)
     lines = [
         f"{row.id:<{width}}  {row.state.upper():<7}  {row.points:>2}/{row.of:<2}  {row.note}"
@@ -111,9 +128,13 @@ def table(rows: Sequence[Row], title: str) -> Rich:
         f"<td style='text-align:left'>{html.escape(row.note)}</td></tr>"
         for row in rows
     )
-    head = "<tr><th>exercise</th><th>state</th><th>points</th><th></th></tr>"
+    head = "<tr><th></th><th>state</th><th>points</th><th></th></tr>"
     markup = f"<table>{head}{cells}</table><div>{html.escape(summary)}</div>"
     return Rich("\n".join([*lines, summary]).rstrip(), markup)
+
+
+def _solved(rows: Sequence[Row]) -> int:
+    return sum(row.state in ("pass", "partial") for row in rows)
 
 
 def wrapped(text: str) -> Rich:

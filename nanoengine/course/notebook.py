@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from nanoengine.course.capstone_grade import CAPSTONE, grade_capstone, known_grade
-from nanoengine.course.display import Rich, Row, error_line, picture_of, table, wrapped
+from nanoengine.course.display import (
+    Rich,
+    Row,
+    error_line,
+    lesson_row,
+    picture_of,
+    table,
+    wrapped,
+)
 from nanoengine.course.errors import CourseError
 from nanoengine.course.grading import grade
 from nanoengine.course.registry import Exercise, exercises, questions
@@ -191,7 +199,9 @@ def show(exercise_id: str) -> None:
 
 
 def progress(*lessons: str) -> None:
-    """Show every exercise and question, of all lessons or of the named ones, `progress("01")`.
+    """Show all exercises and questions of the named lessons, `progress("01")`.
+
+    Without a name: a line a lesson, and the capstone's.
 
     Raises CourseError for a lesson that does not exist.
     """
@@ -199,27 +209,37 @@ def progress(*lessons: str) -> None:
     for lesson in lessons:
         if lesson not in known:
             raise CourseError(f"there is no lesson {lesson!r}: known are {', '.join(known)}")
-    shown = lessons or tuple(known)
+    rows = {lesson: _rows(lesson) for lesson in lessons or known}
+    everything = [row for part in rows.values() for row in part]
+    shown = everything
+    if not lessons:
+        shown = [lesson_row(*entry) for entry in rows.items()]
+        shown += [row for row in everything if row.id == CAPSTONE.id]
+    _show(table(shown, "Progress", everything))
+
+
+def _rows(lesson: str) -> list[Row]:
+    """Standing of a lesson's exercises, of its questions, and of the capstone where it is."""
     rows = []
     for exercise in exercises.values():
-        if exercise.lesson not in shown:
-            continue
-        result, _ = _standing(exercise)
-        note = exercise.title if result.state != "fail" else result.message
-        rows.append(Row(exercise.id, result.state, result.points, exercise.points, note))
+        if exercise.lesson == lesson:
+            rows.append(_row(exercise.id, _standing(exercise)[0], exercise.points, exercise.title))
     mine = work()
-    if CAPSTONE.lesson in shown:
+    if CAPSTONE.lesson == lesson:
         whole = known_grade(mine)
-        note = whole.message if whole.message else CAPSTONE.title
-        rows.append(Row(CAPSTONE.id, whole.state, whole.points, CAPSTONE.points, note))
+        title = whole.message or CAPSTONE.title
+        rows.append(_row(CAPSTONE.id, whole, CAPSTONE.points, title))
     answers = mine.answers()
     for entry in questions.values():
-        if not entry.id.startswith(shown):
-            continue
-        given = entry.check(mine.student, answers.get(entry.id, ...))
-        note = "question" if given.state != "fail" else given.message
-        rows.append(Row(entry.id, given.state, given.points, entry.points, note))
-    _show(table(rows, "Progress"))
+        if entry.id.startswith(f"{lesson}."):
+            given = entry.check(mine.student, answers.get(entry.id, ...))
+            rows.append(_row(entry.id, given, entry.points, "question"))
+    return rows
+
+
+def _row(row_id: str, grade: Grade, points: int, title: str) -> Row:
+    note = grade.message if grade.state == "fail" else title
+    return Row(row_id, grade.state, grade.points, points, note)
 
 
 # -- questions ---------------------------------------------------------------------------------

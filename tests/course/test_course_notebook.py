@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nanoengine.course import CourseError, exercises, notebook, questions, stub
+from nanoengine.course.capstone_grade import CAPSTONE
 from nanoengine.course.stubs import solution_source
 from nanoengine.course.work import KEPT_VERSIONS, Work, work_folder
 from nanoengine.engine import inputs
@@ -139,11 +140,26 @@ def test_progress_of_one_lesson(cell: Cell) -> None:
 def test_show_and_progress(cell: Cell) -> None:
     assert "position % block_size" in cell(f"show({ID!r})")
     cell(exercise_cell(RIGHT))
-    out = cell("progress()")
+    out = cell("progress('01')")
     assert "01.slot_mapping" in out
     assert "PASS" in out
     assert "TODO" in out
     assert "solved, 2 of" in out
+
+
+def test_progress_of_all_lessons_is_a_line_each(cell: Cell, lessons: Path) -> None:
+    cell(exercise_cell(RIGHT))
+    cell("answer('01.q.slots', [0])")
+    lines = cell("progress()").splitlines()
+    assert [line[:2] for line in lines[:-2]] == sorted({e.lesson for e in exercises.values()})
+    assert lines[-2].startswith(CAPSTONE.id)
+    inside = [e for e in [*exercises.values(), *questions.values()] if e.id.startswith("01.")]
+    line = next(line for line in lines if line.startswith("01"))
+    assert f"Tensorization: 1 of {len(inside)} solved, failing: 01.q.slots" in line
+    assert line.split()[1] == "FAIL"
+    assert next(line for line in lines if line.startswith("02")).split()[1] == "TODO"
+    total = sum(e.points for e in [*exercises.values(), *questions.values()])
+    assert f"2 of {total + CAPSTONE.points} points" in lines[-1]
 
 
 def test_questions_in_a_notebook(cell: Cell, lessons: Path) -> None:
