@@ -239,7 +239,7 @@ class Timeline(NamedTuple):
     @property
     def busy(self) -> float:
         """The part of the time in which the GPU computes."""
-        return sum(length for _, length in self.kernels) / (1000 * self.ms)
+        return min(1.0, sum(length for _, length in self.kernels) / (1000 * self.ms))
 
 
 def step_timeline(runs: Sequence[Timeline], until: float | None = None) -> Picture:

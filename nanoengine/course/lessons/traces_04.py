@@ -18,7 +18,8 @@ from nanoengine.viz.graphs import Timeline
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-_NO_KERNEL = ("empty", "_local_scalar", "item", "_unsafe_view")  # operations that compute nothing
+# operations that compute nothing: memory, views, and numbers read by the host
+_NO_KERNEL = ("empty", "_local_scalar", "item", "is_nonzero", "_unsafe_view")
 _US = 1000.0  # microseconds a millisecond
 _FIRST_ID, _PROMPT = 5, 8  # prompts of the timed runs: a few tokens that every model has
 
