@@ -19,6 +19,7 @@ from nanoengine.course.values import first_difference
 COPY_BYTES_PER_S = 1e7  # the invented machine's
 FLOPS_PER_S = 2e8
 _TICKS = (1, 2, 3, 5, 8)  # sixty-fourths of a second: their sums are exact
+_FEW = 4
 _CLOSE = 1e-9
 _ENGINE = (
     *("--device=cpu", "--dtype=float32", "--attention-backend=reference", "--enforce-eager"),
@@ -89,6 +90,7 @@ def known_machine() -> Iterator[dict[str, list[Any]]]:
             (roofline, "measure_copy_bandwidth", lambda device: COPY_BYTES_PER_S),
             (roofline, "measure_matmul_flops", lambda device, dtype: FLOPS_PER_S),
             (environment, "git_state", dict),
+            (measure, "_ALONE_TOKENS", _FEW),  # what one request alone gets is not looked at
             (measure, "one_repeat", one_repeat),
             (peers.NanoengineSide, "run", served),
             (metrics, "event_of", noted),
