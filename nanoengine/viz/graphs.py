@@ -131,13 +131,14 @@ def _bucket_alt(
     right: Sequence[tuple[int, int]],
     mine: Sequence[tuple[int, int]] | None,
 ) -> str:
-    text = f"{batch} sequences in the graph of bucket {bucket}: no row is padding."
+    who = f"{batch} sequence{'s' if batch > 1 else ''} in the graph of bucket {bucket}"
+    text = f"{who}: no row is padding."
     if batch < bucket:
         ends = f"Row {batch}" if batch == bucket - 1 else f"Rows {batch} to {bucket - 1}"
         slot, length = right[batch]
         text = (
-            f"{batch} sequences in the graph of bucket {bucket}, {_count(bucket - batch)} of "
-            f"padding. {ends}: slot {slot}, context length {length}."
+            f"{who}, {_count(bucket - batch)} of padding. "
+            f"{ends}: slot {slot}, context length {length}."
         )
     if mine is None:
         return text

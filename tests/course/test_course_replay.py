@@ -10,7 +10,7 @@ import torch
 
 from nanoengine import LLM, SamplingParams
 from nanoengine.context import captured_context
-from nanoengine.course import questions, swap
+from nanoengine.course import grade, questions, swap
 from nanoengine.course.judge import behaviour_difference, expected_behaviour
 from nanoengine.course.lessons import questions_04, replay_04, traces_04
 from nanoengine.course.result import MESSAGE_LIMIT
@@ -142,3 +142,20 @@ def test_the_drawn_questions_are_never_trivial() -> None:
             assert len(stop.check(student, wrong).message) <= MESSAGE_LIMIT
             assert stop.check(student, wrong).state == "fail" or wrong == right
         assert padded.answer(padded.inputs(student)) > 0
+
+
+TORCHS_OWN = """
+import torch
+
+def capture_all(model, buffers, buckets, new_graph):
+    return {bucket: torch.cuda.CUDAGraph() for bucket in buckets}
+"""
+
+
+def test_torchs_own_graphs_lead_to_new_graph() -> None:
+    """As the article writes it; the engine gives the kind of graph that this machine has."""
+    result = grade("04.capture_all", TORCHS_OWN)
+    assert result.state == "fail"
+    assert "new_graph" in result.message
+    if not torch.cuda.is_available():
+        assert "need a GPU" in result.message

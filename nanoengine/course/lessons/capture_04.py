@@ -143,7 +143,7 @@ def observe_capture(function: Callable[..., Any], args: tuple[Any, ...]) -> dict
         return NotingGraph(notes, bucket)
 
     try:
-        graphs = function(notes.model, notes.buffers, buckets, new_graph)
+        graphs = _captured(function, notes, buckets, new_graph)
         left = _state.current is not None
         if buckets != given:
             raise MutatedArgument("argument 3, buckets: the engine picks from that very list")
@@ -159,6 +159,18 @@ def observe_capture(function: Callable[..., Any], args: tuple[Any, ...]) -> dict
         return seen
     finally:
         _state.current = None
+
+
+def _captured(
+    function: Callable[..., Any], notes: Notes, buckets: list[int], new_graph: Callable[..., Any]
+) -> Any:
+    """The function's result; torch's words for a missing GPU say what to do instead."""
+    try:
+        return function(notes.model, notes.buffers, buckets, new_graph)
+    except RuntimeError as error:
+        if "dummy base class" in str(error):
+            error.args = ("torch.cuda's graphs need a GPU; new_graph(bucket) makes the right kind",)
+        raise
 
 
 def _replaced(notes: Notes) -> str | None:
@@ -217,6 +229,8 @@ def _graphs(buckets: list[int], got: Any) -> Difference | None:
     for bucket in buckets:
         if str(bucket) not in graphs:
             return Difference(f"there is no graph for bucket {bucket}: keys {show(list(graphs))}")
+        if graphs[str(bucket)] is None:
+            return Difference(f"graphs[{bucket}] is no graph that new_graph made")
         if graphs[str(bucket)] != bucket:
             return Difference(
                 f"graphs[{bucket}] is the graph that new_graph made for {graphs[str(bucket)]}"
@@ -278,9 +292,11 @@ def _pool(buckets: list[int], got: Any) -> Difference | None:
         if owner != wanted:
             right = "None" if wanted is None else f"the pool of bucket {wanted}'s graph"
             mine = "None" if owner is None else f"the pool of {owner}"
+            why = "graphs with pools of their own keep their own copies of all intermediates"
+            if wanted is None:
+                why = "before the first capture there is no memory to share"
             return Difference(
-                f"bucket {bucket} should be captured with pool={right}, it was with {mine}: "
-                "graphs with pools of their own keep their own copies of all intermediates"
+                f"bucket {bucket} should be captured with pool={right}, it was with {mine}: {why}"
             )
     return None
 

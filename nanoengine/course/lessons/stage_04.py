@@ -145,7 +145,7 @@ def _live(name: str, row: int, wanted: Any, given: Any, owned: int) -> Differenc
     why = ""
     stale = {"slot_mapping": _STALE_BLOCK * BLOCK, "block_tables": [_STALE_BLOCK]}.get(name)
     if given in (0, -1) and wanted not in (0, -1):
-        why = ": was it filled after the copy?"
+        why = ": it was not copied, or filled afterwards"
     elif stale is not None and given >= stale:
         why = ", an earlier step's"
     return Difference(f"row {row} of {name} should be {wanted}, it is {given}{why}")

@@ -1,5 +1,5 @@
 # check: one row
-# words: row 0 of slot_mapping should be 4, it is -1|filled after the copy
+# words: row 0 of slot_mapping should be 4, it is -1|filled afterwards
 # why: the right fill in the wrong order
 # passes ordinary: no
 def stage_inputs(buffers, input_ids, positions, context, bucket):
