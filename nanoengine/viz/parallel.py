@@ -50,7 +50,7 @@ class CutWeight(NamedTuple):
 
 def weight_cuts(weights: Sequence[CutWeight]) -> Picture:
     """Each weight as a rectangle, outputs downwards and inputs to the right; parts by rank."""
-    figure, axes = canvas(3.3)
+    figure, axes = canvas(3.9)
     ax = axes[0]
     tall = max(w.shape[0] for w in weights)
     wide = max(w.shape[1] for w in weights)
@@ -86,14 +86,14 @@ def _weight(ax: "Axes", weight: CutWeight, x: float, width: float, height: float
             line(ax, (x - 0.1, y), (x + width + 0.1, y), width=2.2)
         if len(weight.stacked) > 1:
             middle = height * (at + size / 2) / rows
-            draw_label(ax, x - 0.1, middle, part, align="right", size=FONT - 2)
+            draw_label(ax, x - 0.1, middle, part, align="right", size=FONT - 1)
         at += size
     draw_label(ax, x + width / 2, -0.75, weight.name, bold=True, size=FONT - 1)
-    draw_label(ax, x + width / 2, -0.3, f"{rows} x {columns}", colour=MUTED, size=FONT - 2)
+    draw_label(ax, x + width / 2, -0.3, f"{rows} x {columns}", colour=MUTED, size=FONT - 1)
     axis_word = "rows cut" if weight.cuts[0].axis == 0 else "columns cut"
-    draw_label(ax, x + width / 2, height + 0.3, axis_word, size=FONT - 1.5)
+    draw_label(ax, x + width / 2, height + 0.3, axis_word, size=FONT - 1)
     if weight.behind:
-        draw_label(ax, x + width / 2, height + 0.75, f"then {weight.behind}", size=FONT - 1.5)
+        draw_label(ax, x + width / 2, height + 0.75, f"then {weight.behind}", size=FONT - 1)
 
 
 def _box(
@@ -109,7 +109,7 @@ def _box(
     ax.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor=INK, linewidth=0.9))
     box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
     if height > 0.16:
-        draw_label(ax, x + width / 2, y + height / 2, text, size=FONT - 2, box=box)
+        draw_label(ax, x + width / 2, y + height / 2, text, size=FONT - 1, box=box)
 
 
 def _cuts_alt(weights: Sequence[CutWeight]) -> str:
@@ -194,10 +194,13 @@ _LOOKS = {
 _LANE = 2.1
 
 
-def step_timeline(spans: Sequence[Span]) -> Picture:
-    """One lane a rank: write or wait and read, then the run, with its collectives hatched."""
+def step_timeline(spans: Sequence[Span], source: str = "") -> Picture:
+    """One lane a rank: write or wait and read, then the run, with its collectives hatched.
+
+    source: where it ran, for a recorded step.
+    """
     ranks = 1 + max(span.rank for span in spans)
-    figure, axes = canvas(0.9 + 0.75 * ranks)
+    figure, axes = canvas(0.9 + 0.75 * ranks + 0.3 * bool(source))
     ax = axes[0]
     end = max(span.end for span in spans)
     scale = 20.0 / end
@@ -210,18 +213,20 @@ def step_timeline(spans: Sequence[Span]) -> Picture:
         _span(ax, start * scale, y + 0.18 * thin, width, 1 - 0.36 * thin, _LOOKS[kind])
         if not thin and width > 1.4:
             box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-            draw_label(ax, start * scale + width / 2, y + 1.3, kind, size=FONT - 1.5, box=box)
+            draw_label(ax, start * scale + width / 2, y + 1.3, kind, size=FONT - 1, box=box)
     for rank in range(ranks):
         draw_label(ax, -0.3, rank * _LANE + 0.5, f"rank {rank}", align="right", bold=True)
     for tick in range(5):
         x = 20.0 * tick / 4
         bottom = ranks * _LANE - 0.2
         line(ax, (x, bottom), (x, bottom + 0.2), colour=MUTED)
-        draw_label(ax, x, bottom + 0.55, f"{end * tick / 4:,.0f} us", size=FONT - 2, colour=MUTED)
+        draw_label(ax, x, bottom + 0.55, f"{end * tick / 4:,.0f} us", size=FONT - 1, colour=MUTED)
     _legend(ax, ranks * _LANE + 1.3)
     ax.set_xlim(-2.4, 20.4)
-    ax.set_ylim(ranks * _LANE + 2.4, -0.4)
-    return Picture(figure, _timeline_alt(spans, ranks, end))
+    below = ranks * _LANE + 2.6
+    draw_label(ax, 0, below, source, align="left", size=FONT - 1, colour=MUTED)
+    ax.set_ylim(below + 0.6 * bool(source), -0.4)
+    return Picture(figure, f"{_timeline_alt(spans, ranks, end)} {source}".strip())
 
 
 def _kind(span: Span) -> str:
@@ -245,9 +250,9 @@ def _legend(ax: "Axes", y: float) -> None:
         "collective": "together: a collective",
         "sample": "sample",
     }
-    for x, (kind, text) in zip((0.0, 6.0, 12.0, 17.6), names.items(), strict=True):
+    for x, (kind, text) in zip((0.0, 6.3, 12.6, 18.3), names.items(), strict=True):
         _span(ax, x, y, 0.5, 0.6, _LOOKS[kind])
-        draw_label(ax, x + 0.65, y + 0.3, text, align="left", size=FONT - 2)
+        draw_label(ax, x + 0.65, y + 0.3, text, align="left", size=FONT - 1)
 
 
 def _timeline_alt(spans: Sequence[Span], ranks: int, end: float) -> str:

@@ -175,6 +175,40 @@ def replay() -> list[str]:
     ]  # fmt: skip
 
 
+def tensor_parallel() -> list[str]:
+    """Half of the rows or columns of every weight, from the model's config."""
+    with runs.engine() as llm:
+        c = llm.engine.model_config
+    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    hidden, inner = c.hidden_size, c.intermediate_size
+    return [
+        f"qkv_proj [{q + 2 * kv}, {hidden}] is cut by rows, rank 0 keeps {(q + 2 * kv) // 2} x",
+        f"o_proj [{hidden}, {q}] is cut by columns, rank 0 keeps {hidden} x {q // 2}",
+        f"gate_up_proj [{2 * inner}, {hidden}] is cut by rows, rank 0 keeps {inner} x {hidden}",
+        f"down_proj [{hidden}, {inner}] is cut by columns, rank 0 keeps {hidden} x {inner // 2}",
+        f"lm_head [{c.vocab_size}, {hidden}] is cut by rows, rank 0 keeps {c.vocab_size // 2} x",
+    ]
+
+
+def two_ranks() -> list[str]:
+    """An embedding and two sums a layer, the gathered logits and the tokens; recorded times."""
+    with runs.engine() as llm:
+        layers = llm.engine.model_config.num_hidden_layers
+    step = read("rank_spans_cpu.json")
+    spans = step["spans"]
+
+    def took(rank: int, *whats: str) -> str:
+        mine = [s for s in spans if s["rank"] == rank and s["what"] in whats]
+        return f"{sum(s['end'] - s['start'] for s in mine):.0f} us"
+
+    together = took(0, "allreduce", "gather", "broadcast").removesuffix(" us")
+    return [
+        f"{together} of them in {1 + 2 * layers + 2} collectives", step["device"],
+        f"writes the message in {took(0, 'write')} and runs its part in {took(0, 'run')}",
+        f"rank 1 reads it in {took(1, 'read')} and runs its part in {took(1, 'run')}",
+    ]  # fmt: skip
+
+
 def benchmark() -> list[str]:
     """Medians and ranges from every recorded result; the floor from its two ceilings."""
     found = [json.loads(path.read_text()) for path in DATA.glob("bench_qwen3-0.6b_h200_*.json")]
@@ -206,6 +240,9 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "call_chain": call_chain,
     "bucket_37": bucket_37,
     "padding_waste": padding_waste,
+    "replay": replay,
+    "tensor_parallel": tensor_parallel,
+    "two_ranks": two_ranks,
     "benchmark": benchmark,
     "step_times": step_times,
     "slot_mapping": slot_mapping,

@@ -142,14 +142,14 @@ def test_errors_say_what_to_do(
 
 def test_the_recorded_calls_are_those_of_a_step_now() -> None:
     """Names, depths and notes; times are what was recorded."""
-    path = figures_folder() / "record_step.py"
-    module = types.ModuleType("record_step")
+    path = figures_folder() / "record.py"
+    module = types.ModuleType("record")
     module.__file__ = str(path)
     exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
     said = [(call.title, call.depth, call.note) for call in module.one_step()]
     told = [(f"{c['owner']}.{c['name']}", c["depth"], c["note"])
             for c in recorded("step_calls_cpu.json")["calls"]]  # fmt: skip
-    assert said == told, "run `python figures/record_step.py`, then `nanoengine figures`"
+    assert said == told, "run `python figures/record.py`, then `nanoengine figures`"
 
 
 def test_list_names_every_figure_and_its_source(capsys: pytest.CaptureFixture[str]) -> None:

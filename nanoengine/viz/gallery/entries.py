@@ -65,6 +65,21 @@ FIGURES: dict[str, Entry] = {
         "04",
         "the bucket lists themselves",
     ),
+    "replay": Entry(
+        "viz.graphs:step_timeline",
+        "course.gallery_data:eager_and_replayed",
+        "04",
+        "figures/data/graphs_h200.json, drawn with mean times",
+    ),
+    "tensor_parallel": Entry(
+        "viz.parallel:weight_cuts", "course.gallery_data:tensor_parallel_cuts", "05", RUN
+    ),
+    "two_ranks": Entry(
+        "viz.parallel:step_timeline",
+        "course.gallery_data:two_ranks",
+        "05",
+        "figures/data/rank_spans_cpu.json",
+    ),
     "benchmark": Entry(
         "viz.bench:benchmark_bars",
         "viz.gallery.benchmarks:bars",

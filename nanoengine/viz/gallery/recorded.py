@@ -48,7 +48,7 @@ def worked_card() -> dict[str, Any]:
 
 
 def step_calls() -> dict[str, Any]:
-    """What `call_chain` draws: a decode step's calls, as figures/record_step.py measured them."""
+    """What `call_chain` draws: a decode step's calls, as figures/record.py measured them."""
     step = recorded("step_calls_cpu.json")
     source = f"Recorded: {step['device']}, torch {step['versions']['torch']}."
     return {"calls": [Call(**call) for call in step["calls"]], "source": source}
