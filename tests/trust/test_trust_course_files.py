@@ -93,7 +93,7 @@ def test_files_of_the_work_folder(tmp_path: Path, whole_work: Work) -> None:
             found = found | damaged_json(json.loads(data), [], [ID]).map(str.encode)
         return st.tuples(st.just(name), found)
 
-    @examples(400)
+    @examples(200)
     @given(st.sampled_from(names).flatmap(damages))
     def check(case: tuple[str, bytes | None]) -> None:
         shutil.rmtree(work.folder, ignore_errors=True)
