@@ -12,6 +12,7 @@ from nanoengine.errors import ConfigError
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "reference", "triton", "flash_attn")
+LOAD_FORMATS = ("auto", "dummy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,9 @@ class EngineConfig:
 
     model: None (the classroom model), "smollm2", a folder, or a hub id.
     device: "auto" takes a CUDA GPU when there is one.
+    load_format: "auto" reads the model's safetensors; "dummy" draws random weights, for a benchmark
+        of a shape: the folder then needs a config.json alone.
+    dummy_seed: of random weights.
     dtype: of weights, activations and KV cache; "auto": float32 on a CPU, the model's on a GPU.
     attention_backend: "auto" is decided by the device; `nanoengine doctor` says which and why.
     kvcache_block_size: tokens a KV block, a power of two from 4; None: 16 (CPU) or 256 (GPU).
@@ -46,6 +50,8 @@ class EngineConfig:
 
     model: str | os.PathLike[str] | None = None
     device: str = "auto"
+    load_format: str = "auto"
+    dummy_seed: int = 0
     dtype: str = "auto"
     attention_backend: str = "auto"
     kvcache_block_size: int | None = None
@@ -76,6 +82,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _choice("device", self.device, DEVICES)
+        _choice("load_format", self.load_format, LOAD_FORMATS)
         _choice("dtype", self.dtype, ("auto", *DTYPES))
         _choice("attention_backend", self.attention_backend, BACKENDS)
         for name in (
@@ -98,6 +105,8 @@ class EngineConfig:
         _number("gpu_memory_utilization", self.gpu_memory_utilization, "for example 0.9")
         _number("gpu_reserve_bytes", self.gpu_reserve_bytes, "use 0 or more")
         _number("worker_timeout", self.worker_timeout, "use seconds")
+        if not isinstance(self.dummy_seed, int) or isinstance(self.dummy_seed, bool):
+            raise ConfigError(f"dummy_seed={self.dummy_seed!r} is not an integer: use 0")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(
                 f"gpu_memory_utilization={self.gpu_memory_utilization} is outside (0, 1]: "

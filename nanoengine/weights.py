@@ -65,7 +65,7 @@ def load_weights(model: nn.Module, folder: Path) -> None:
         files.pop(_HEAD, None)
     for name in [name for name in files if name.endswith(_COMPUTED)]:
         del files[name]
-    expected = dict(_expected(model))
+    expected = dict(expected_tensors(model))
     _refuse_names("missing", sorted(expected.keys() - files.keys()), folder)
     _refuse_names("unknown", sorted(files.keys() - expected.keys()), folder)
     for name, (module, param, part) in expected.items():
@@ -86,7 +86,7 @@ def load_weights(model: nn.Module, folder: Path) -> None:
             module.load(param, cast(TensorSource, source), part)
 
 
-def _expected(model: nn.Module) -> Iterator[tuple[str, tuple[Any, str, int]]]:
+def expected_tensors(model: nn.Module) -> Iterator[tuple[str, tuple[Any, str, int]]]:
     """(checkpoint name, (module, "weight" or "bias", part)) for every tensor the model wants."""
     parts: dict[str, list[tuple[str, int]]] = {}
     packed = cast(dict[str, tuple[str, int]], model.packed_modules)

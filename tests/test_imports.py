@@ -22,7 +22,7 @@ ORDER = [
     ("attention",),
     ("layers",),
     ("models",),
-    ("weights",),
+    ("weights", "dummy_weights"),
     ("tokenizer",),
     ("detokenizer",),
     ("engine",),

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nanoengine.bench.shapes import fill_transformers, random_tensor
+from nanoengine.bench.shapes import fill_transformers
 from nanoengine.config import DTYPES
+from nanoengine.dummy_weights import random_tensor
 
 LONGEST = 4096  # max_model_len of the article's benchmark
 
@@ -25,6 +26,13 @@ class Model(NamedTuple):
     device: torch.device
     dtype: str
     max_model_len: int
+
+    @property
+    def load_options(self) -> dict[str, Any]:
+        """What an engine is told of the weights: nothing, or how to draw them."""
+        if self.weight_seed is None:
+            return {}
+        return {"load_format": "dummy", "dummy_seed": self.weight_seed}
 
 
 def load_transformers(model: Model) -> Any:

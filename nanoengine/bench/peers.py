@@ -10,7 +10,6 @@ import torch
 
 from nanoengine.bench import BenchError
 from nanoengine.bench.model import Model, load_transformers, with_weight_files
-from nanoengine.bench.shapes import random_weights
 from nanoengine.bench.workload import Workload
 from nanoengine.llm import LLM
 from nanoengine.sampling_params import SamplingParams
@@ -36,16 +35,16 @@ class NanoengineSide:
     name = "nanoengine"
 
     def __init__(self, model: Model, options: dict[str, Any]) -> None:
-        with random_weights(model.weight_seed):
-            self.llm = LLM(
-                model.folder,
-                **{
-                    "device": model.device.type,
-                    "dtype": model.dtype,
-                    "max_model_len": model.max_model_len,
-                    **options,
-                },
-            )
+        self.llm = LLM(
+            model.folder,
+            **{
+                "device": model.device.type,
+                "dtype": model.dtype,
+                "max_model_len": model.max_model_len,
+                **model.load_options,
+                **options,
+            },
+        )
 
     def run(self, requests: Workload, temperature: float) -> list[list[int]]:
         """Serve all requests at once."""

@@ -5,20 +5,13 @@ the same function has the same weights, and so has every tensor-parallel rank.
 """
 
 import json
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from nanoengine import weights
 from nanoengine.bench import BenchError
-from nanoengine.engine import model_runner
-
-WEIGHT_STD = 0.02
+from nanoengine.dummy_weights import random_tensor
 
 _QWEN3: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -67,7 +60,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "dtype": "bfloat16",
     },
-    "tiny": _qwen3(64, 128, 2, 4, tied=True)
+    # heads for up to 8 ranks
+    "tiny": _qwen3(64, 128, 2, 8, tied=True)
     | {"vocab_size": 512, "num_key_value_heads": 2, "head_dim": 16, "dtype": "float32"},
 }
 
@@ -84,47 +78,6 @@ def write_config(shape: str, folder: Path) -> Path:
     return folder
 
 
-def random_tensor(
-    name: str, shape: list[int], dtype: torch.dtype, device: torch.device, seed: int
-) -> torch.Tensor:
-    """The weight `name` of a checkpoint: normal with standard deviation 0.02; a norm's gain is 1.
-
-    The same on every call with the same arguments; CPUs and GPUs draw different numbers.
-    """
-    if name.endswith("norm.weight"):
-        return torch.ones(shape, dtype=dtype, device=device)
-    # 32 bits: a CPU generator ignores the others
-    generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-    return torch.empty(shape, dtype=dtype, device=device).normal_(
-        std=WEIGHT_STD, generator=generator
-    )
-
-
-class RandomSource:
-    """A weight file's tensor that is drawn instead of read."""
-
-    def __init__(
-        self, name: str, shape: list[int], dtype: torch.dtype, device: torch.device, seed: int
-    ) -> None:
-        self._arguments = (name, shape, dtype, device, seed)
-
-    def get_shape(self) -> list[int]:
-        """Sizes of the whole tensor."""
-        return self._arguments[1]
-
-    def __getitem__(self, index: Any) -> torch.Tensor:
-        """The indexed part; the whole is drawn, whatever part is asked for."""
-        return random_tensor(*self._arguments)[index]
-
-
-def fill_engine(model: nn.Module, seed: int) -> None:
-    """Fill the engine's model, shard by shard, without a file."""
-    for name, (module, param, part) in weights._expected(model):
-        target = getattr(module, param)
-        shape = module.source_shape(param, part)
-        module.load(param, RandomSource(name, shape, target.dtype, target.device, seed), part)
-
-
 @torch.no_grad()
 def fill_transformers(model: Any, seed: int) -> None:
     """Fill a transformers model with the same weights."""
@@ -132,15 +85,3 @@ def fill_transformers(model: Any, seed: int) -> None:
         parameter.copy_(
             random_tensor(name, list(parameter.shape), parameter.dtype, parameter.device, seed)
         )
-
-
-@contextmanager
-def random_weights(seed: int | None) -> Iterator[None]:
-    """Inside, a new engine draws its weights instead of loading them; None: loads as always."""
-    before = model_runner.load_weights  # type: ignore[attr-defined]  # imported there by name
-    if seed is not None:
-        model_runner.load_weights = lambda model, folder: fill_engine(model, seed)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        model_runner.load_weights = before  # type: ignore[attr-defined]

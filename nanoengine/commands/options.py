@@ -14,10 +14,15 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from nanoengine.config import BACKENDS, DEVICES, DTYPES, EngineConfig
+from nanoengine.config import BACKENDS, DEVICES, DTYPES, LOAD_FORMATS, EngineConfig
 from nanoengine.sampling_params import SamplingParams
 
-_CHOICES = {"device": DEVICES, "dtype": ("auto", *DTYPES), "attention_backend": BACKENDS}
+_CHOICES = {
+    "device": DEVICES,
+    "load_format": LOAD_FORMATS,
+    "dtype": ("auto", *DTYPES),
+    "attention_backend": BACKENDS,
+}
 _SHORT = {"kvcache_block_size": "--block-size"}
 _SECOND = re.compile(r"; (\w+): ")
 _DESCRIPTION = re.compile(r"(\w+(?:, \w+)*): (.*)")

@@ -10,6 +10,7 @@ from nanoengine.attention.base import choose_backend
 from nanoengine.config import EngineConfig
 from nanoengine.context import Context, get_context
 from nanoengine.distributed.group import SINGLE, TPGroup
+from nanoengine.dummy_weights import draw_weights
 from nanoengine.engine import cuda_graph, inputs, kv_cache, upload, warm_up
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens, sampling_inputs
@@ -44,7 +45,10 @@ class ModelRunner:
             self.max_model_len,
             group,
         )
-        load_weights(self.model, folder)
+        if config.load_format == "dummy":
+            draw_weights(self.model, config.dummy_seed)
+        else:
+            load_weights(self.model, folder)
         group.agree("weights are loaded")
         self.kernels = self.choice.kernels
         bind_kernels(self.model, self.kernels)

@@ -1,6 +1,7 @@
 """Random weights of a named shape are the same in every engine."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,8 +9,10 @@ import torch
 from nanoengine.bench import BenchError
 from nanoengine.bench.model import Model, load_transformers, with_weight_files
 from nanoengine.bench.peers import NanoengineSide
-from nanoengine.bench.shapes import SHAPES, random_tensor, random_weights, write_config
-from nanoengine.engine import model_runner
+from nanoengine.bench.shapes import SHAPES, write_config
+from nanoengine.config import EngineConfig
+from nanoengine.dummy_weights import random_tensor
+from nanoengine.errors import ConfigError, WeightsError
 from nanoengine.llm import LLM
 from nanoengine.models.config import read_model_config
 
@@ -82,10 +85,23 @@ def test_transformers_computes_the_same_tokens(way: str, tmp_path: Path) -> None
         assert output == ids[len(prompt) :]
 
 
-def test_engines_load_files_again_afterwards() -> None:
-    before = model_runner.load_weights  # type: ignore[attr-defined]
-    with pytest.raises(KeyError), random_weights(0):
-        raise KeyError
-    assert model_runner.load_weights is before  # type: ignore[attr-defined]
-    with random_weights(None):
-        assert model_runner.load_weights is before  # type: ignore[attr-defined]
+def test_an_engine_draws_its_weights(tmp_path: Path) -> None:
+    """Without a weight file; the seed decides."""
+    folder = write_config("tiny", tmp_path)
+
+    def head(**options: Any) -> torch.Tensor:
+        with LLM(folder, device="cpu", num_kvcache_blocks=4, **options) as llm:
+            weight: torch.Tensor = llm.engine.runner.model.lm_head.weight
+            return weight.clone()
+
+    first = head(load_format="dummy")
+    assert torch.equal(first, head(load_format="dummy", dummy_seed=0))
+    assert not torch.equal(first, head(load_format="dummy", dummy_seed=1))
+    with pytest.raises(WeightsError, match="safetensors"):
+        head()
+
+
+@pytest.mark.parametrize("options", [{"load_format": "gguf"}, {"dummy_seed": "x"}])
+def test_other_values_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        EngineConfig.from_kwargs(**options)
