@@ -148,7 +148,8 @@ def _refuse_captured(exercise: Exercise) -> None:
     def captured() -> bool:
         # type(), since isinstance() asks every object for its class, and some warn when asked
         runners = [thing for thing in gc.get_objects() if issubclass(type(thing), ModelRunner)]
-        return any(runner.buckets for runner in runners)
+        # one whose construction failed has no buckets yet
+        return any(getattr(runner, "buckets", []) for runner in runners)
 
     if not captured():
         return
