@@ -12,7 +12,7 @@ from nanoengine import LLM, SamplingParams
 from nanoengine.context import captured_context
 from nanoengine.course import grade, questions, swap
 from nanoengine.course.judge import behaviour_difference, expected_behaviour
-from nanoengine.course.lessons import questions_04, replay_04, traces_04
+from nanoengine.course.lessons import draws_04, replay_04, traces_04
 from nanoengine.course.result import MESSAGE_LIMIT
 from nanoengine.course.scenarios import SCENARIOS, run
 from nanoengine.course.tiny import save_model
@@ -124,10 +124,10 @@ def test_intermediates_grow_with_the_bucket(folder: Path) -> None:
 
 
 def test_the_articles_engine_misses_what_the_article_says() -> None:
-    assert questions_04.without_graph(100) == [97, 98, 99, 100]
-    assert questions_04.without_graph(12) == [9, 10, 11, 12]
-    assert not any(map(questions_04.without_graph, (1, 5, 8, 16, 48, 512, 600)))
-    assert all(questions_04.without_graph(n) for n in range(9, 512) if n % 16)
+    assert draws_04.without_graph(100) == [97, 98, 99, 100]
+    assert draws_04.without_graph(12) == [9, 10, 11, 12]
+    assert not any(map(draws_04.without_graph, (1, 5, 8, 16, 48, 512, 600)))
+    assert all(draws_04.without_graph(n) for n in range(9, 512) if n % 16)
 
 
 def test_the_drawn_questions_are_never_trivial() -> None:

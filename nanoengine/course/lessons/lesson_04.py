@@ -1,6 +1,6 @@
 """Lesson 04, CUDA graphs: buckets, padding, capture and replay of a decode step."""
 
-from nanoengine.course.lessons import buckets_04, capture_04, replay_04, stage_04
+from nanoengine.course.lessons import buckets_04, capture_04, captured_04, replay_04, stage_04
 from nanoengine.course.lessons.questions_04 import QUESTIONS
 from nanoengine.course.registry import Exercise
 
@@ -107,7 +107,7 @@ EXERCISES = (
         cases=capture_04.capture_cases,
         arguments=capture_04.capture_arguments,
         observe=capture_04.observe_capture,
-        compare=capture_04.compare_capture,
+        compare=captured_04.compare_capture,
         scenarios=_SCENARIOS,
         captured=True,
         gpu=replay_04.probe_capture,
