@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nanoengine.course.capstone_run import PROMPTS
 from nanoengine.course.errors import CourseError
 from nanoengine.course.grading import grade, library_state
 from nanoengine.course.registry import Exercise, exercises
@@ -186,13 +187,26 @@ def judge(parts: Mapping[str, str], expected: dict[str, Any], seen: dict[str, An
             return Grade(CAPSTONE.id, "fail", 0, text, _checks(parts, seen))
     missing = [exercise.id for exercise in wanted() if exercise.id not in parts]
     count = len(wanted()) - len(missing)
+    texts = dict(zip(PROMPTS, expected["texts"], strict=False))
+    extra = (_checks(parts, seen), "", {"texts": texts})
     mine = f"the same text with {len(parts)} of your parts"
     if not missing:
         message = f"{mine}: the whole engine is yours."
-        return Grade(CAPSTONE.id, "pass", CAPSTONE.points, message, _checks(parts, seen))
+        return Grade(CAPSTONE.id, "pass", CAPSTONE.points, message, *extra)
     message = shorten(f"{mine}. The library's still: {_some(missing)}.")
     points = CAPSTONE.points * count // len(wanted())
-    return Grade(CAPSTONE.id, "partial", points, message, _checks(parts, seen))
+    return Grade(CAPSTONE.id, "partial", points, message, *extra)
+
+
+def whose_parts(result: Grade) -> str:
+    """The text that was written, and whose part each exercise was, in words."""
+    texts = (result.detail or {}).get("texts", {})
+    lines = [f"{prompt!r} -> {text!r}" for prompt, text in texts.items()]
+    lines += [f"{check.name}: {check.message}" for check in result.checks if check.ok]
+    for words in dict.fromkeys(check.message for check in result.checks if not check.ok):
+        names = [check.name for check in result.checks if check.message == words]
+        lines.append(f"{words}: {', '.join(names)}")
+    return "\n".join(lines)
 
 
 def _difference(expected: dict[str, Any], given: dict[str, Any]) -> str:

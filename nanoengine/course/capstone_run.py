@@ -37,7 +37,7 @@ _OPTIONS: dict[str, Any] = {
     "max_num_seqs": 5,
     "max_num_batched_tokens": 12,
 }
-_PROMPTS = (
+PROMPTS = (
     "Once upon a time, there was a little cat",
     "Once upon a time, there was a little dog who",
     "A bird saw",
@@ -94,7 +94,7 @@ def generate(parts: Parts, more: Mapping[str, Any], calls: Counter[str]) -> dict
     ]
     try:
         with _in_place(parts, calls), LLM(**_OPTIONS, **more) as llm:
-            outputs = llm.generate(list(_PROMPTS), params, use_tqdm=False)
+            outputs = llm.generate(list(PROMPTS), params, use_tqdm=False)
     except BaseException as error:  # SystemExit and KeyboardInterrupt, too
         return {"error": _in_words(error, parts)}
     return {"tokens": [o.token_ids for o in outputs], "texts": [o.text for o in outputs]}

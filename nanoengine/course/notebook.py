@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nanoengine.course.capstone_grade import CAPSTONE, grade_capstone, known_grade
+from nanoengine.course.capstone_grade import CAPSTONE, grade_capstone, known_grade, whose_parts
 from nanoengine.course.display import (
     Rich,
     Row,
@@ -173,12 +173,11 @@ def plug_in(*ids: str) -> Iterator[Rich]:
 def capstone() -> None:
     """Run the engine on every part of yours that passes, all lessons' at once, and show the grade.
 
-    The text must be the library's. Shows, part by part, what was yours.
+    The text must be the library's. Shows the text, and which parts were yours.
     """
     result = grade_capstone(work())
-    owners = "\n".join(f"{check.name}: {check.message}" for check in result.checks)
-    if owners:
-        _show(wrapped(owners))
+    if result.checks:
+        _show(wrapped(whose_parts(result)))
     _show(result)
 
 

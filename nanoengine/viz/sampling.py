@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LINE = 20.0  # width of the line from 0 to 1
 _READABLE = 0.045  # a part as wide as this has room for a text
+_CHAR = 0.2  # width of a small letter
 _WINNER = NEW
 _FAR = 12  # times the winner's time: longer bars are cut
 
@@ -48,7 +49,7 @@ def number_line(
     for index, (share, text) in enumerate(zip(probabilities, labels, strict=True)):
         wrong = got == index != token
         role = WRONG if wrong else _WINNER if index == token else _plain(index)
-        shown = text if share >= _READABLE else ""
+        shown = text if share * _LINE >= _CHAR * (len(text) + 1) else ""
         draw_cell(
             ax, left * _LINE, 0, shown, role, width=share * _LINE, small=share < 2 * _READABLE
         )
@@ -129,10 +130,8 @@ def sample_shares(
     counts: method -> how often each token was drawn; the order of `labels`.
     """
     figure, axes = canvas(0.4 + 1.25 * len(counts), len(counts))
-    tallest = max(_shares(drawn)[i] for drawn in counts.values() for i in range(len(labels)))
-    top = max(tallest, *probabilities)
     for panel, (ax, (method, drawn)) in enumerate(zip(axes, counts.items(), strict=True)):
-        _shares_panel(ax, method, probabilities, drawn, top)
+        _shares_panel(ax, method, probabilities, drawn)
         if panel == len(counts) - 1:
             for x, text in enumerate(labels):
                 draw_label(ax, x + 0.5, 0.16, text, size=FONT - 2)
@@ -145,10 +144,12 @@ def _shares(drawn: Sequence[int]) -> list[float]:
 
 
 def _shares_panel(
-    ax: "Axes", method: str, probabilities: Sequence[float], drawn: Sequence[int], top: float
+    ax: "Axes", method: str, probabilities: Sequence[float], drawn: Sequence[int]
 ) -> None:
+    """One method; every panel has its own scale, so the tallest bar has its number."""
     from matplotlib.patches import Rectangle
 
+    top = max(*_shares(drawn), *probabilities)
     for x, (wanted, share) in enumerate(zip(probabilities, _shares(drawn), strict=True)):
         role = SEQUENCES[0]
         ax.add_patch(
@@ -158,6 +159,9 @@ def _shares_panel(
             )
         )  # fmt: skip
         ax.plot([x + 0.08, x + 0.92], [-wanted / top] * 2, color=INK, linewidth=2.2)
+    tallest = max(range(len(drawn)), key=drawn.__getitem__)
+    words = f"{100 * drawn[tallest] / sum(drawn):.1f} %"
+    draw_label(ax, tallest + 1.0, -drawn[tallest] / sum(drawn) / top, words, align="left")
     ax.plot([0, len(probabilities)], [0, 0], color=MUTED, linewidth=0.8)
     draw_label(ax, len(probabilities), -1.0, method, align="right", bold=True)
     text = f"bar: share of {sum(drawn):,} draws; line: probability"

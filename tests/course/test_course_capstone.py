@@ -71,6 +71,8 @@ def test_some_parts_run_together_and_are_named(mine: Work, capsys: Any) -> None:
     assert 0 <= result.points < CAPSTONE.points
     printed = capsys.readouterr().out
     assert "01.slot_mapping: yours" in printed
+    assert "the library's: 00.hello, " in printed
+    assert f"{capstone_run.PROMPTS[0]!r} -> ' " in printed
     notebook.progress("06")
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith(CAPSTONE.id))
     assert "PARTIAL" in line

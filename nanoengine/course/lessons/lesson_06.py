@@ -1,6 +1,6 @@
 """Lesson 06, ModelRunner: sampling, the five steps of `run`, and all parts together."""
 
-from nanoengine.course.lessons import runs_06, samples_06
+from nanoengine.course.lessons import run_words_06, runs_06, samples_06
 from nanoengine.course.lessons.questions_06 import QUESTIONS
 from nanoengine.course.registry import Exercise
 
@@ -63,7 +63,7 @@ EXERCISES = (
         where="section 6, Assembling run",
         cases=runs_06.run_cases,
         observe=runs_06.observe_run,
-        compare=runs_06.compare_run,
+        compare=run_words_06.compare_run,
         scenarios=("warm-up", "chunks", "prefix", "buckets", "sampled"),
     ),
 )

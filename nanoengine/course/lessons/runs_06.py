@@ -10,8 +10,8 @@ import torch
 
 from nanoengine.context import Context, _state
 from nanoengine.course.lessons.context_02 import NONE, THE_ONE
+from nanoengine.course.lessons.run_words_06 import NOT_CALLED, OLD, OTHER, PAST, RIGHT, THIS
 from nanoengine.course.registry import Case
-from nanoengine.course.values import Difference, show
 from nanoengine.distributed.group import TPGroup
 from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.engine.record import StepRecord
@@ -22,8 +22,6 @@ from nanoengine.sampling_params import SamplingParams
 Args = tuple[Any, ...]
 Run = Callable[..., Any]
 
-_RIGHT, _OTHER, _NOT_CALLED = "the right one", "something else", "not called"
-_THIS, _OLD = "this run's", "the last run's"
 _SITUATIONS = {
     "five steps": "a prefill run",
     "decode": "a decode run",
@@ -71,7 +69,7 @@ class _Model:
 
     def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Hidden states, when the engine's own choice between running and replaying is left out."""
-        self._runner.seen["model"] = "called past run_model"
+        self._runner.seen["model"] = PAST
         return self._runner.hidden
 
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -103,7 +101,7 @@ class _Runner(ModelRunner):
 
     def step(self, name: str, right: bool, result: torch.Tensor) -> torch.Tensor:
         """Note one step, and fail if that is its role."""
-        self.seen[name] = _RIGHT if right else _OTHER
+        self.seen[name] = RIGHT if right else OTHER
         self.seen[f"{name}'s context"] = _found(self.context)
         self.seen["mode"] = _mode()
         if self.fails is not None and self.fails[0] == name:
@@ -112,7 +110,7 @@ class _Runner(ModelRunner):
 
     def prepare(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, Context]:
         """Step 1."""
-        self.seen["prepare"] = _RIGHT if batch is self.batch else _OTHER
+        self.seen["prepare"] = RIGHT if batch is self.batch else OTHER
         self.seen["record"] = self._record
         return self.input_ids, self.positions, self.context
 
@@ -124,6 +122,9 @@ class _Runner(ModelRunner):
     def sample(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Step 4, on rank 0."""
         return self.step("sampler", logits is self.logits and batch is self.batch, self.tokens)
+
+
+_Runner.__name__ = ModelRunner.__name__  # what error messages call it
 
 
 def _batch() -> Batch:
@@ -159,8 +160,8 @@ def observe_run(function: Run, args: Args) -> dict[str, Any]:
         runner._record = runner.old
     mine = StepRecord(1, runner.batch) if name == "the record" else None
     options = (mine,) if mine is not None else ()
-    seen: dict[str, Any] = {"prepare": _NOT_CALLED, "record": None, "model": _NOT_CALLED}
-    seen |= {"head": _NOT_CALLED, "sampler": _NOT_CALLED, "mode": None}
+    seen: dict[str, Any] = {"prepare": NOT_CALLED, "record": None, "model": NOT_CALLED}
+    seen |= {"head": NOT_CALLED, "sampler": NOT_CALLED, "mode": None}
     runner.seen = seen
     _state.current = None
     try:
@@ -175,7 +176,7 @@ def observe_run(function: Run, args: Args) -> dict[str, Any]:
         _state.current = None
     kept = seen["record"]
     if kept is not None:
-        seen["record"] = _THIS if kept is mine else _OLD if kept is runner.old else _OTHER
+        seen["record"] = THIS if kept is mine else OLD if kept is runner.old else OTHER
     if runner.group.size > 1:
         seen["broadcasts"] = len(runner.broadcasts)
     return seen
@@ -186,123 +187,3 @@ def _described(value: Any) -> list[Any]:
     kind = type(value).__name__
     tokens = value.tolist() if isinstance(value, SampledTokens | torch.Tensor) else value
     return [kind, tokens if isinstance(tokens, list) else None]
-
-
-def compare_run(case: Case, expected: Any, got: Any) -> Difference | None:
-    """The first step, in running order, that was given something else."""
-    for key, words in _WORDS.items():
-        wanted, given = expected.get(key), got.get(key)
-        if wanted != given:
-            return Difference(words(wanted, given))
-    return _returned(expected["returned"], got["returned"])
-
-
-def _returned(wanted: Any, given: Any) -> Difference | None:
-    if wanted == given:
-        return None
-    kind, tokens = given
-    if kind == "NoneType":
-        return Difference(
-            "run should return SampledTokens, it returned None: is a `return` missing?"
-        )
-    if kind == "list":
-        return Difference(
-            "run should return SampledTokens(tokens), yours returns a list: reading the numbers "
-            "here waits for the device, before the next step can be launched"
-        )
-    if wanted[1] != tokens:
-        return Difference(f"the tokens should be {wanted[1]}, yours are {show(tokens)}")
-    return Difference(
-        f"the contract says SampledTokens, you returned a {kind}: right numbers, but on a GPU "
-        "whoever reads them waits for later steps, too",
-        binding=False,
-    )
-
-
-def _input_words(step: str, wanted_words: str) -> Callable[[Any, Any], str]:
-    def words(wanted: Any, given: Any) -> str:
-        if given == _NOT_CALLED:
-            return f"{step} is never called"
-        if given == "called past run_model":
-            return (
-                "self.model is called directly: self.run_model decides whether a captured graph "
-                "is replayed; past it, none ever is"
-            )
-        if wanted == _NOT_CALLED:
-            return (
-                f"{step} is called on rank {_OTHER_RANK}: only rank 0 has all logits, and samples"
-            )
-        return f"{step} should be given {wanted_words}, it gets something else"
-
-    return words
-
-
-_OTHER_RANK = 1
-
-
-def _context_words(step: str) -> Callable[[Any, Any], str]:
-    def words(wanted: Any, given: Any) -> str:
-        return (
-            f"{step} should find {wanted}, it finds {given}: call it inside `with "
-            "context_module.use_context(context)`"
-        )
-
-    return words
-
-
-def _record_words(wanted: Any, given: Any) -> str:
-    if given == _OLD:
-        return (
-            "self._record still is the last run's record, and would be overwritten: set "
-            "self._record = record first, also when it is None"
-        )
-    return f"while preparing, self._record should be {wanted}, it is {given}: set it first"
-
-
-def _mode_words(wanted: Any, given: Any) -> str:
-    if given == "no_grad":
-        return (
-            "torch.no_grad() is not enough: the graphs' buffers were made in inference mode and "
-            "can be written only in it. Take @torch.inference_mode()"
-        )
-    return (
-        "gradients are recorded: every step's activations would be kept for a backward pass that "
-        "never comes. Keep @torch.inference_mode() above the def"
-    )
-
-
-def _raised_words(wanted: Any, given: Any) -> str:
-    if not given:
-        return f"{wanted} should come out of run, your code swallowed it"
-    return f"{wanted} should come out as it is, {given} came out"
-
-
-def _after_words(wanted: Any, given: Any) -> str:
-    return (
-        f"after run there should be {wanted}, get_context() still finds {given}: its end must come "
-        "however the run ends (`with`, or try ... finally)"
-    )
-
-
-def _broadcast_words(wanted: Any, given: Any) -> str:
-    if not given:
-        return (
-            "the sampled tokens are not broadcast: the other ranks feed them in their next step. "
-            "self.sample_on_rank_0 does both"
-        )
-    return f"the tokens should be broadcast once, they were {given} times"
-
-
-_WORDS: dict[str, Callable[[Any, Any], str]] = {
-    "prepare": _input_words("self.prepare", "the batch"),
-    "record": _record_words,
-    "model": _input_words("self.run_model", "prepare's input_ids and positions"),
-    "model's context": _context_words("self.run_model"),
-    "mode": _mode_words,
-    "head": _input_words("compute_logits", "run_model's hidden states"),
-    "head's context": _context_words("compute_logits"),
-    "sampler": _input_words("self.sample", "the logits and the batch"),
-    "raised": _raised_words,
-    "after": _after_words,
-    "broadcasts": _broadcast_words,
-}

@@ -4,10 +4,19 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nanoengine.course.lessons.slips_06 import (
+    BORDERS,
+    FAR_BORDERS,
+    LARGE,
+    NARROW,
+    ROUNDING,
+    Row,
+    why_wrong,
+)
 from nanoengine.course.lessons.tensors import call_with_tensors, not_a_tensor, random_tensor
 from nanoengine.course.registry import Case
 from nanoengine.course.values import Difference
@@ -20,7 +29,6 @@ Args = tuple[Any, ...]
 
 ALMOST_ONE = 1 - 2**-24  # the largest number that uniform_noise gives
 _NAMES = ("logits", "temperatures", "noise")
-_BORDERS, _FAR_BORDERS = "borders", "borders of a large vocabulary"
 _ROUNDING = 1e-5  # float32 sums in another order may move a border by this
 _PARTS = (0.5, 0.2, 0.3)  # probabilities
 _PROBE_ROWS, _DRAWN_TOKENS = 32, 12
@@ -37,19 +45,19 @@ def sample_cases() -> list[Case]:
         *(_parts_case(_PARTS, noise) for noise in (0.6, 0.9)),
         _case("temperature", [[2.0, 1.0, 0.0, 1.5]], [0.5], [0.6]),
         _case("temperature", [[2.0, 1.0, 0.0, 1.5]], [3.0], [0.45]),
-        *(_case(_BORDERS, [[0.0] * 4], [1.0], [quarter / 4]) for quarter in range(4)),
+        *(_case(BORDERS, [[0.0] * 4], [1.0], [quarter / 4]) for quarter in range(4)),
         _case("impossible tokens", [[None, None, 1.0, 2.0]], [1.0], [0.0]),
         _case("impossible tokens", [[1.0, None, 1.0, None]], [1.0], [0.5]),
         _case("impossible tokens", [[1.0, 2.0, None, None]], [0.8], [ALMOST_ONE]),
-        _case("large logits", [[1000.0, 999.0, 998.0]], [1.0], [0.7]),
-        _case("large logits", [[1000.0, 999.0], [-900.0, -901.0]], [1.0] * 2, [0.7, 0.8]),
         _case("batches", [[0.0, 5.0, 1.0], [3.0, 2.0, 1.0]], [0.0, 0.0], [0.4, 0.6]),
         _case("batches", [[0.0, 1.0, 2.0, 1.0]] * 3, [1.0, 0.0, 2.0], [0.05, 0.05, 0.95]),
         _case("batches", [[0.0, 1.0, 0.0]] * 3, [1.0] * 3, [0.9, 0.1, 0.6]),
+        _case(LARGE, [[1000.0, 999.0, 998.0]], [1.0], [0.7]),
+        _case(LARGE, [[1000.0, 999.0], [-900.0, -901.0]], [1.0] * 2, [0.7, 0.8]),
         *_rounding_cases(),
-        _case("bfloat16", _seeded(5, 8, 300), [1.0] * 8, _EIGHT, "bfloat16"),
+        _case(NARROW, _seeded(5, 8, 300), [1.0] * 8, _EIGHT, "bfloat16"),
         _case("large vocabulary", _seeded(6, 2, 20_000), [1.0, 0.7], [0.31, 0.93]),
-        *(_case(_FAR_BORDERS, _equal(8192), [1.0], [part]) for part in (0.5, 0.25, 0.0)),
+        *(_case(FAR_BORDERS, _equal(8192), [1.0], [part]) for part in (0.5, 0.25, 0.0)),
         _case("large vocabulary", _equal(50_000), [1.0], [ALMOST_ONE]),
     ]  # fmt: skip
     return [*cases, *_random_cases()]
@@ -93,7 +101,7 @@ def _rounding_cases() -> Iterator[Case]:
         if float(total) <= ALMOST_ONE:
             found += 1
             tail = [None, None] if found == 2 else []
-            yield _case("rounding", [row + tail], [1.0], [ALMOST_ONE])
+            yield _case(ROUNDING, [row + tail], [1.0], [ALMOST_ONE])
         if found == 2:
             return
 
@@ -166,111 +174,15 @@ def compare_sample(case: Case, expected: Any, got: Any) -> Difference | None:
             "no generator of your own"
         )
     logits, temperatures, noise = sample_arguments(case.args)
-    slack = 0.0 if case.check in (_BORDERS, _FAR_BORDERS) else _ROUNDING
+    slack = 0.0 if case.check in (BORDERS, FAR_BORDERS) else _ROUNDING
     for row, (wanted, token) in enumerate(zip(expected["result"], got["result"], strict=True)):
-        mine = _Row(logits[row].double(), float(temperatures[row]), float(noise[row]), row, slack)
+        mine = Row(logits[row].double(), float(temperatures[row]), float(noise[row]), row, slack)
         if token != wanted and not mine.allows(token):
             return Difference(
                 f"row {row} should give token {wanted}, yours gives {token}: "
-                f"{_HINTS.get(case.check) or _why(mine, token, logits, temperatures, noise)}"
+                f"{why_wrong(case.check, mine, token, logits, temperatures, noise)}"
             )
     return None
-
-
-_HINTS = {
-    "large logits": "exp of a large logit overflows: take the row's largest off first, as softmax",
-    "bfloat16": "bfloat16 cannot tell neighbouring borders apart: go on in float32",
-    _FAR_BORDERS: "all probabilities are equal, and the number is the border before that token",
-}
-
-
-class _Row(NamedTuple):
-    """One row: its logits [vocab] in float64, temperature and number."""
-
-    logits: torch.Tensor
-    temperature: float
-    noise: float
-    place: int
-    slack: float
-
-    @property
-    def cold(self) -> bool:
-        return self.temperature < GREEDY_BELOW
-
-    @property
-    def probabilities(self) -> torch.Tensor:
-        return (self.logits / self.temperature).softmax(-1)
-
-    def allows(self, token: int) -> bool:
-        """Whether a warm row's number falls into this token's part, rounding apart."""
-        impossible = not 0 <= token < len(self.logits) or bool(self.logits[token].isneginf())
-        if self.cold or impossible or not self.slack:
-            return False
-        after = float(self.probabilities[: token + 1].sum())
-        before = after - float(self.probabilities[token])
-        return before - self.slack <= self.noise <= after + self.slack
-
-    def look_up(self, logits: torch.Tensor, noise: float, right: bool = True) -> int:
-        """The token that other logits or another number would give."""
-        borders = logits.softmax(-1).cumsum(-1)
-        return int(torch.searchsorted(borders, torch.tensor(noise).double(), right=right))
-
-
-def _why(
-    row: _Row, token: int, logits: torch.Tensor, temperatures: torch.Tensor, noise: torch.Tensor
-) -> str:
-    """What a wrong token shows."""
-    if not 0 <= token < len(row.logits):
-        return (
-            f"outside of the {len(row.logits)} tokens. Rounding can leave the number past the last "
-            "border; then the last possible token is meant"
-        )
-    if row.cold:
-        return _why_cold(row, token, temperatures)
-    if row.logits[token].isneginf():
-        return "its logit is -inf, so its probability is 0. Mind both ends: number 0.0 and rounding"
-    return next(
-        (words for words, slip in _slips(row, logits, temperatures, noise) if slip == token),
-        "look the number up in the summed probabilities of softmax(logits / temperature)",
-    )
-
-
-def _why_cold(row: _Row, token: int, temperatures: torch.Tensor) -> str:
-    if row.logits[token] == row.logits.max():
-        return "temperature 0 takes the first of equally large logits"
-    for other, temperature in enumerate(temperatures.tolist()):
-        warm = temperature >= GREEDY_BELOW
-        if warm and row.look_up(row.logits / temperature, row.noise) == token:
-            return f"that is what the temperature of row {other} gives; each row has its own"
-    if token == 0:
-        return "temperature 0 takes the largest logit (0 / 0 is NaN, and NaN compares as false)"
-    return "temperature 0 takes the largest logit, whatever the noise"
-
-
-def _slips(
-    row: _Row, logits: torch.Tensor, temperatures: torch.Tensor, noise: torch.Tensor
-) -> Iterator[tuple[str, int]]:
-    """(words, the token it would lead to) of common slips, for a warm row."""
-    scaled = row.logits / row.temperature
-    yield (
-        "a number on a border belongs to the token after it",
-        row.look_up(scaled, row.noise, False),
-    )
-    if row.temperature != 1:
-        plain = row.look_up(row.logits, row.noise)
-        yield "the temperature is missing: softmax(logits / temperature)", plain
-        multiplied = row.logits * row.temperature
-        yield "divide by the temperature, do not multiply", row.look_up(multiplied, row.noise)
-    for other in range(len(noise)):
-        if other != row.place:
-            token = row.look_up(scaled, float(noise[other]))
-            yield f"that is what the noise of row {other} gives", token
-            yield (
-                f"that is what the temperature of row {other} gives",
-                row.look_up(row.logits / max(float(temperatures[other]), GREEDY_BELOW), row.noise),
-            )
-    yield "your look-up runs from the last token to the first", row.look_up(scaled, 1 - row.noise)
-    yield "that is the largest logit: a warm row follows its number", int(row.logits.argmax())
 
 
 def draw_sample(args: Args, expected: Any, got: Any) -> "Picture | None":
