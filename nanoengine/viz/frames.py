@@ -41,7 +41,7 @@ def _panel(
     cells = min(_SHOWN, max(1, room // _ITEM))
     draw_label(ax, 0, -1.35, title, align="left", colour=MUTED if right is None else RED)
     for index, name in enumerate(FIELDS):
-        draw_label(ax, (index + 0.5) * _WIDE, -0.35, name, size=FONT - 1.5, colour=MUTED)
+        draw_label(ax, (index + 0.5) * _WIDE, -0.35, name, size=FONT - 1, colour=MUTED)
     bracket(ax, 0, 6 * _WIDE, 1.5 * len(pieces) + 0.1, "header, 24 bytes")
     left = 6 * _WIDE + 0.2
     bracket(ax, left, left + cells, 1.5 * len(pieces) + 0.1, f"room for {room} bytes")

@@ -60,8 +60,10 @@ def weight_cuts(weights: Sequence[CutWeight]) -> Picture:
         width = _WIDEST * (weight.shape[1] / wide) ** _SCALE
         _weight(ax, weight, x, width, height)
         x += width + _GAP
+    text = "in each box: the rank that keeps it (proportions are softened)"
+    draw_label(ax, 0, -1.5, text, align="left", colour=MUTED)
     ax.set_xlim(-0.2, x)
-    ax.set_ylim(_TALLEST + 1.6, -1.1)
+    ax.set_ylim(_TALLEST + 1.2, -1.8)
     return Picture(figure, _cuts_alt(weights))
 
 
@@ -107,7 +109,7 @@ def _box(
         )
     )
     ax.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor=INK, linewidth=0.9))
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
+    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.1}
     if height > 0.16:
         draw_label(ax, x + width / 2, y + height / 2, text, size=FONT - 1, box=box)
 
@@ -220,7 +222,7 @@ def step_timeline(spans: Sequence[Span], source: str = "") -> Picture:
         x = 20.0 * tick / 4
         bottom = ranks * _LANE - 0.2
         line(ax, (x, bottom), (x, bottom + 0.2), colour=MUTED)
-        draw_label(ax, x, bottom + 0.55, f"{end * tick / 4:,.0f} us", size=FONT - 1, colour=MUTED)
+        draw_label(ax, x, bottom + 0.55, f"{end * tick / 4:,.0f} µs", size=FONT - 1, colour=MUTED)
     _legend(ax, ranks * _LANE + 1.3)
     ax.set_xlim(-2.4, 20.4)
     below = ranks * _LANE + 2.6
