@@ -149,7 +149,7 @@ def _measure(side: NanoengineSide, args: Any) -> dict[str, Any]:
 
     def steps_alone(measure: Callable[[int, int], float], batch: int) -> float:
         """A decode step's part: a run with 1 + steps tokens minus one with 1."""
-        return (measure(batch, 1 + args.steps) - measure(batch, 1)) / args.steps
+        return float((measure(batch, 1 + args.steps) - measure(batch, 1)) / args.steps)
 
     for batch in (args.batch, 1):
         seconds(batch, 4)  # compiles, allocates, captures

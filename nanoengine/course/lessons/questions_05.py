@@ -40,7 +40,7 @@ def _shape_answer(drawn: dict[str, Any]) -> list[int]:
     hidden, inner, heads, kv_heads, dim = _MODELS[drawn["name"]]
     group = TPGroup(0, drawn["ranks"])
     with torch.device("meta"):
-        layers = {
+        layers: dict[str, Any] = {
             "qkv_proj": QKVParallelLinear(hidden, heads, kv_heads, dim, False, group),
             "gate_up_proj": ColumnParallelLinear(hidden, [inner, inner], False, group),
             "o_proj": RowParallelLinear(heads * dim, hidden, False, group),
