@@ -5,12 +5,20 @@ from typing import Any
 
 import torch
 
-from nanoengine.course.lessons.questions_00 import STEPS
 from nanoengine.course.quiz import ChoiceQuestion, Option, ValueQuestion
 from nanoengine.layers import sampler
 
 _TENTHS = 10
-_SAMPLING = 3  # the index of sampling in STEPS
+# what happens in a run, and whether on rank 0 alone
+_ACTIONS = {
+    "input_ids, positions and the context are made": False,
+    "the model's layers run": False,
+    "logits of a part of the vocabulary are computed": False,
+    "temperatures and noise become tensors": True,
+    "a token of each row is chosen": True,
+    "the tokens are written into last_token": False,
+    "the context is reset": False,
+}
 # one whole decode step, in calling order
 CHAIN = (
     "Scheduler.schedule chooses the sequences of the step",
@@ -80,25 +88,33 @@ def _why_race(drawn: dict[str, Any], given: Any) -> str:
 
 
 def _draw_ranks(rng: random.Random) -> dict[str, Any]:
-    return {"shown": rng.sample(range(len(STEPS)), len(STEPS)), "size": rng.choice((2, 4, 8))}
+    return {"shown": rng.sample(list(_ACTIONS), len(_ACTIONS)), "size": rng.choice((2, 4, 8))}
 
 
 def _ranks_text(drawn: dict[str, Any]) -> str:
-    rows = [f"  {i}) {STEPS[step]}" for i, step in enumerate(drawn["shown"], 1)]
+    rows = [f"  {i}) {action}" for i, action in enumerate(drawn["shown"], 1)]
     head = f"The engine runs on {drawn['size']} ranks. Which of these happen on rank 0 alone?"
-    return "\n".join([f"{head} A list of their numbers.", *rows])
+    return "\n".join([f"{head} A list of their numbers, in rising order.", *rows])
 
 
 def _rank_0(drawn: dict[str, Any]) -> list[int]:
-    return [1 + drawn["shown"].index(_SAMPLING)]
+    return [number for number, action in enumerate(drawn["shown"], 1) if _ACTIONS[action]]
 
 
 def _why_ranks(drawn: dict[str, Any], given: Any) -> str:
-    if [given] == _rank_0(drawn):
-        return "the right step, but give a list."
-    if isinstance(given, list) and 1 + drawn["shown"].index(2) in given:
-        return "every rank computes the logits of its part of the vocabulary; rank 0 gathers them."
-    return "every rank runs the model on its own part, so it needs tensors and a context."
+    right, shown = _rank_0(drawn), drawn["shown"]
+    if not isinstance(given, list) or not all(n in range(1, len(shown) + 1) for n in given):
+        return f"give a list of numbers from 1 to {len(shown)}."
+    if sorted(given) == right:
+        return "the right ones, but write them in rising order, each once."
+    extra = [shown[number - 1] for number in given if number not in right]
+    if not extra:
+        return "something is missing: what does only the one who samples need?"
+    if "last_token" in extra[0]:
+        return "every rank feeds these tokens in its next step; it gets them by broadcast."
+    if "logits" in extra[0]:
+        return "every rank computes its part of the logits; rank 0 gathers them."
+    return f"'{extra[0]}' is every rank's work: each runs the model on its own part."
 
 
 def _draw_chain(rng: random.Random) -> dict[str, Any]:
