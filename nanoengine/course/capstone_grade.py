@@ -178,18 +178,19 @@ def _seen(task: Mapping[str, Any]) -> Any:
 
 def judge(parts: Mapping[str, str], expected: dict[str, Any], seen: dict[str, Any]) -> Grade:
     """The grade of what the engine on `parts` gave, as `capstone_run.observe` saw it."""
+    running = len(parts) - len(seen.get("left_out", {}))
     for name, words in (("one", "on one rank"), ("two", "on two ranks")):
         given = seen.get(name)
         if given is not None and given != expected:
             fault = _fault(parts, expected, two=name == "two")
-            message = f"with {len(parts)} of your parts, {words}: {_difference(expected, given)}"
+            message = f"with {running} of your parts, {words}: {_difference(expected, given)}"
             text = shorten(f"{message}{fault} See {CAPSTONE.where}.")
             return Grade(CAPSTONE.id, "fail", 0, text, _checks(parts, seen))
     missing = [exercise.id for exercise in wanted() if exercise.id not in parts]
     count = len(wanted()) - len(missing)
     texts = dict(zip(PROMPTS, expected["texts"], strict=False))
     extra = (_checks(parts, seen), "", {"texts": texts})
-    mine = f"the same text with {len(parts)} of your parts"
+    mine = f"the same text with {running} of your parts"
     if not missing:
         message = f"{mine}: the whole engine is yours."
         return Grade(CAPSTONE.id, "pass", CAPSTONE.points, message, *extra)

@@ -85,6 +85,11 @@ def test_every_part_at_once_passes() -> None:
     parts = {e.id: solution_source(e) for e in exercises.values() if e.missing() is None}
     result = judge(parts, *capstone_grade._both(parts))
     assert result.state == "pass", result
+    running, left_out = capstone_run.chosen(list(parts))
+    assert f"with {len(running)} of your parts" in result.message
+    assert {c.name for c in result.checks if c.ok is None} - set(left_out) <= set(exercises) - set(
+        parts
+    )
     assert result.points == CAPSTONE.points
     assert all(check.ok is not False for check in result.checks)
 
