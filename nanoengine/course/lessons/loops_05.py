@@ -80,7 +80,7 @@ def observe_loop(function: Callable[..., Any], args: Args) -> dict[str, Any]:
         def handle(values: Any) -> bool:
             handled.append([kind, _plain_values(values)])
             if kind == _FAILS:
-                raise Planted
+                raise Planted("planted by the grader")
             return False  # what a handler returns means nothing
 
         handle.__qualname__ = f"handler of kind {kind}"
