@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MAX_TOKENS = 40
 _ROWS = (("input_ids", 0.0), ("positions", 1.0), ("slot_mapping", 2.0))
 _KEYS_Y = 5.6
+_OWN = tuple(role for role in SEQUENCES if role.hatch != CACHED.hatch)
 _SMALL_ABOVE = 16  # tokens in a row, from which on their text is small
 
 
@@ -74,7 +75,7 @@ def _panel(
         for x, value in enumerate(mine[name][:count]):
             wanted = None if right is None else right[name]
             differs = wanted is not None and (x >= len(wanted) or wanted[x] != value)
-            role = WRONG if differs else SEQUENCES[owners[x] % len(SEQUENCES)]
+            role = WRONG if differs else _OWN[owners[x] % len(_OWN)]
             draw_cell(ax, x, y, str(value), role, small=count > _SMALL_ABOVE)
     inside = [b for b in borders if isinstance(b, int) and b <= count]
     for sequence, border in enumerate(inside):
@@ -107,12 +108,14 @@ def _keys(ax: "Axes", right: dict[str, list[Any]]) -> None:
         return
     small = k[-1] > _SMALL_ABOVE
     text = "keys: all that attention reads; dotted ones come from the cache"
+    if k[-1] == q[-1]:
+        text = "keys: the same tokens; nothing comes from the cache"
     draw_label(ax, 0, _KEYS_Y - 0.5, text, align="left", colour=MUTED)
     draw_label(ax, -0.3, _KEYS_Y + 0.5, "position of key", align="right")
     for sequence in range(len(k) - 1):
         keys, new = k[sequence + 1] - k[sequence], q[sequence + 1] - q[sequence]
         for position in range(keys):
-            own = SEQUENCES[sequence % len(SEQUENCES)]
+            own = _OWN[sequence % len(_OWN)]
             role = own if position >= keys - new else CACHED
             draw_cell(ax, k[sequence] + position, _KEYS_Y, str(position), role, small=small)
     for border in k:

@@ -1,4 +1,4 @@
-"""GPU memory: how a card is carved, how it was used over time, and which slice a layer got."""
+"""GPU memory: how a card is carved, and which slice of the cache a layer got."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _BAR = 14.0  # width of a whole card
 _LEADER = 0.85  # between two labels of a bar
+_RIGHT_PART = 0.62  # of a card: from there on a text ends where it would begin
 _LETTER = 0.16  # width of a character, roughly
 _MAX_LAYERS = 12  # columns that can be read
 _BLOCKS = SEQUENCES[0]
@@ -111,7 +112,8 @@ def _bar(ax: "Axes", terms: Mapping[str, Any], title: str, blocks: int, wrong: b
     limit = _BAR * terms["utilization"]
     line(ax, (limit, -0.35), (limit, 1.15), colour=BLUE, width=2.2)
     text = f"total x utilization: {terms['utilization']:g} of {size(terms['total'])}"
-    draw_label(ax, limit, -0.75, text, align="right", colour=BLUE)
+    align = "right" if terms["utilization"] > _RIGHT_PART else "left"
+    draw_label(ax, limit, -0.75, text, align=align, colour=BLUE)
     if not wrong:
         for row, text in enumerate(_sums(terms, blocks)):
             draw_label(ax, 0, bottom + 0.3 + row * _LEADER, text, align="left")
@@ -121,7 +123,7 @@ def _bar(ax: "Axes", terms: Mapping[str, Any], title: str, blocks: int, wrong: b
 
 def _leader(ax: "Axes", x: float, y: float, text: str) -> None:
     """A label on a line that leads down from its part; to the left of it in the right half."""
-    right_half = x > 0.6 * _BAR
+    right_half = x > _RIGHT_PART * _BAR
     line(ax, (x, 0.9), (x, y), (x + (-0.25 if right_half else 0.25), y), colour=INK)
     paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}
     end, align = (x - 0.35, "right") if right_half else (x + 0.35, "left")
@@ -152,39 +154,6 @@ def _bar_alt(terms: Mapping[str, Any], fitting: int, got: Any) -> str:
         f"{size(fitting * terms['block_bytes'])} in all."
     )
     return text if got is None else f"{text} You gave {got}."
-
-
-# -- memory over time --------------------------------------------------------------------------
-
-
-def allocation_curve(curves: Mapping[str, Sequence[int]], baseline: int = 0) -> Picture:
-    """Allocated bytes during one or more runs, on top of what was there before.
-
-    curves: name -> bytes beyond `baseline` after each allocation or release.
-    """
-    figure, axes = canvas(3.0)
-    ax = axes[0]
-    ax.set_axis_on()
-    ax.invert_yaxis()
-    found = []
-    for (name, values), style in zip(curves.items(), ("-", "--", ":", "-."), strict=False):
-        count = max(len(values) - 1, 1)
-        xs = [index / count for index in range(len(values))]
-        peak = max(values)
-        ax.plot(xs, [(baseline + v) / 2**20 for v in values], style, color=INK, label=name)
-        found.append(f"{name}: {size(peak)} above what stays")
-    ax.axhline(baseline / 2**20, color=BLUE, linewidth=1)
-    text = f"current: {size(baseline)} stay"
-    ax.text(0.0, baseline / 2**20, text, va="top", color=BLUE, fontsize=FONT)
-    ax.set_ylim(bottom=0)
-    ax.set_xticks([])
-    ax.set_xlabel("one step, from its first to its last operation", fontsize=FONT)
-    ax.set_ylabel("allocated (MiB)", fontsize=FONT)
-    ax.tick_params(labelsize=FONT - 1)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=FONT - 1, frameon=False)
-    alt = f"Memory during a step over {size(baseline)} that stay: {'; '.join(found)}."
-    return Picture(figure, alt)
 
 
 # -- one tensor, many layers -------------------------------------------------------------------

@@ -141,7 +141,10 @@ def small_texts(figure: Any) -> list[str]:
 
 def overlapping_texts(figure: Any) -> list[tuple[str, str]]:
     """Pairs of texts that lie on each other."""
-    boxes = [(t.get_text(), t.get_window_extent()) for t in texts(figure)]
+    from matplotlib.text import Text
+
+    # an annotation's own extent holds its arrow, too
+    boxes = [(t.get_text(), Text.get_window_extent(t)) for t in texts(figure)]
     found = []
     for (one, a), (two, b) in combinations(boxes, 2):
         wide = min(a.x1, b.x1) - max(a.x0, b.x0)
