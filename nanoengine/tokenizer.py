@@ -107,8 +107,6 @@ class Tokenizer:
     ) -> str:
         """The text that `apply_chat_template` encodes; the same arguments and errors."""
         _check_messages(messages)
-        from jinja2 import TemplateError
-
         values = self.named_tokens | {"tools": None, "documents": None} | variables
         try:
             return self._template.render(
@@ -116,7 +114,7 @@ class Tokenizer:
                 add_generation_prompt=add_generation_prompt,
                 **values,
             )
-        except (TemplateError, TypeError) as error:
+        except Exception as error:  # a template is a program: it divides by zero, or recurses
             raise RequestError(
                 f"the chat template of {self.folder} refuses these messages: {error}"
             ) from error
@@ -224,7 +222,9 @@ def _load_backend(folder: Path) -> "Backend":
     from transformers import AutoTokenizer
 
     try:
-        loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        loaded = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
         backend: Backend = loaded.backend_tokenizer
     except Exception as error:
         raise ModelNotFound(
