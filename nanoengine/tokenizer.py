@@ -108,8 +108,9 @@ class Tokenizer:
         """The text that `apply_chat_template` encodes; the same arguments and errors."""
         _check_messages(messages)
         values = self.named_tokens | {"tools": None, "documents": None} | variables
+        template = self._template
         try:
-            return self._template.render(
+            return template.render(
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=add_generation_prompt,
                 **values,
