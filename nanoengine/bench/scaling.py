@@ -230,9 +230,15 @@ def _collective_seconds(side: NanoengineSide) -> Iterator[list[float]]:
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         yield spent
         torch.cuda.synchronize()
-    kernels = [e for e in profiler.events() or () if "nccl" in e.name.lower()]
+    kernels = [  # not the annotations around them, "nccl:all_reduce", which take the same time
+        event
+        for event in profiler.events() or ()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+        and event.name.startswith("nccl")
+        and ":" not in event.name
+    ]
     kernels.sort(key=lambda event: event.time_range.start)
-    spent += [event.device_time_total / _MICRO for event in kernels]
+    spent += [event.time_range.elapsed_us() / _MICRO for event in kernels]
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ SCENARIOS = {
         Scenario(
             "two ranks",
             "on two ranks, with messages longer than the buffer",
-            {**_BASE, _RANKS: 2, "worker_timeout": 2.0, "max_num_batched_tokens": 24},
+            {**_BASE, _RANKS: 2, "worker_timeout": 4.0, "max_num_batched_tokens": 24},
             (
                 Arrival(0, [*_SHARED, *_prompt(8, 4)], 6),
                 Arrival(0, _prompt(91, 1), 3),

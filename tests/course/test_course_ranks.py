@@ -112,12 +112,32 @@ def test_running_workers_refuse_a_swap(folder: Path) -> None:
 
 
 def test_an_exception_on_another_rank_is_told_with_its_line() -> None:
-    result = grade(READ, on_workers("raise ValueError('only there')"))
+    result = grade(READ, on_workers("raise RuntimeError('only there')"))
     assert result.state == "fail"
     assert "on two ranks" in result.message
-    assert "ValueError on rank 1: only there, line " in result.message
-    assert "`raise ValueError('only there')`" in result.message
+    assert "RuntimeError on rank 1: only there, line " in result.message
+    assert "`raise RuntimeError('only there')`" in result.message
     assert "process" not in result.message, "a process's number is another one every time"
+
+
+@pytest.mark.parametrize(
+    "exercise_id",
+    [name for name in exercises if name.startswith("05.") and name != "05.write_message"],
+)
+def test_every_function_runs_on_the_other_rank(exercise_id: str) -> None:
+    """But for writing, which is rank 0's alone."""
+    name = exercises[exercise_id].function
+    wrapped = f"""
+
+own = {name}
+
+def {name}(*args, **options):
+    if {ELSEWHERE}:
+        raise IndexError("only there")
+    return own(*args, **options)
+"""
+    result = grade(exercise_id, solution_source(exercises[exercise_id]) + wrapped)
+    assert "IndexError on rank 1: only there" in result.message
 
 
 def test_a_worker_that_hangs_is_told() -> None:
