@@ -50,9 +50,10 @@ class Latency(NamedTuple):
 def throughput(events: Sequence[RunEvent]) -> Throughput:
     """The three rates of a job, its runs given in order.
 
-    output: all new tokens / (last end - first start). prefill: prompt tokens / seconds in
-    prefill runs. decode: the new tokens of decode runs alone / seconds in decode runs. Seconds
-    in a run count from where the run before it ended, so overlapping runs count no time twice.
+    output_tok_s: all new tokens / (last end - first start). prefill_tok_s: prompt tokens / seconds
+    in prefill runs. decode_tok_s: the new tokens of decode runs alone / seconds in decode runs. A
+    run that starts before the one before it has ended counts only from that end, so overlapping
+    runs count no time twice. Without seconds a rate is 0.0.
 
     A prefill of 100 tokens in 1 s that gives 2 tokens, then 4 decode runs of 2 rows in 0.5 s
     each: 10 tokens in 3 s are 3.3 output tok/s, 100 prefill tok/s, and 4 decode tok/s.

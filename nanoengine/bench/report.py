@@ -90,7 +90,6 @@ def table(result: dict[str, Any]) -> Iterator[str]:
         yield from profile.table(result["profile"])
     if "check" in result:
         check = result["check"]
-        yield (
-            f"checked: {check['equal_to_dense']} of {check['tokens']} greedy tokens equal a dense "
-            f"forward's, the rest within {check['largest_relative_gap']:.1e}"
-        )
+        equal, count = check["equal_to_dense"], check["tokens"]
+        rest = f", the rest within {check['largest_relative_gap']:.1e}" if equal < count else ""
+        yield f"checked: {equal} of {count} greedy tokens equal a dense forward's{rest}"

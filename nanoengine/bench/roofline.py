@@ -31,7 +31,8 @@ def floor_seconds(
 
     All requests decode together, so there are as many decode steps as the longest output has
     tokens after its first, which the prefill gives. Each step reads the weights once. The j-th
-    decode step of a request with p prompt tokens reads the K and V of p + j tokens.
+    decode step of a request with p prompt tokens reads the K and V of p + j tokens. The prefill
+    takes prefill_flops / flops_per_second, and no decode step runs meanwhile.
 
     One request of 3 prompt and 3 output tokens: 2 steps, 4 + 5 token positions. With 100 bytes
     of weights, 10 bytes a token and 145 bytes/s: (2 * 100 + 9 * 10) / 145 = 2 s.

@@ -19,9 +19,10 @@ def make_workload(
 ) -> Workload:
     """Requests as (prompt token ids, max_tokens), drawn in the order of nano-vllm's benchmark.
 
-    First all prompts, each its length (min_len..max_len) and then its ids (0..10000); only then
-    all output lengths (min_output..max_output; as the prompts' unless given). Any other order
-    draws other numbers from the same seed. Ids are then cut to the model: id % vocab_size.
+    Every number is one `randint` of a `random.Random(seed)`. First all prompts, each its length
+    (min_len..max_len) and then its ids (0..10000); only then all output lengths (min_output..
+    max_output, each as the prompts' unless given). Any other order draws other numbers from the
+    same seed. Ids are then cut to the model: id % vocab_size.
 
     >>> work = make_workload()
     >>> sum(len(prompt) for prompt, _ in work), sum(n for _, n in work)

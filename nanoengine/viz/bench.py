@@ -119,7 +119,7 @@ def run_timeline(events: Sequence[Any]) -> Picture:
             draw_label(ax, middle, lane, f"+{len(event.request_ids)}", size=FONT - 1)
         before = max(before, event.end)
     ax.set_ylim(1.6, -0.4)
-    ax.set_xlim(0, (end - start) or 1.0)
+    ax.set_xlim(0, 1.005 * (end - start) or 1.0)  # room for the last frame
     ax.set_yticks([0, 1], ["prefill", "decode"], fontsize=FONT)
     ax.tick_params(axis="y", length=0)
     text = "seconds since the first run began; +n: new tokens"

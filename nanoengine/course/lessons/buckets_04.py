@@ -48,7 +48,9 @@ def compare_buckets(case: Case, expected: Any, got: Any) -> Difference | None:
     wrong = wrong_kind(got, "a list of batch sizes")
     if wrong or got == expected:
         return wrong
-    if not got or not all(type(size) is int for size in got):
+    if not got:
+        return Difference(f"there are no buckets: batches of 1 to {expected[-1]} need a graph")
+    if not all(type(size) is int for size in got):
         return Difference(f"expected batch sizes {show(expected)}, you gave {show(got)}")
     largest = expected[-1]
     if max(got) < largest:
@@ -76,10 +78,12 @@ def _first_gap(expected: list[int], got: list[int]) -> Difference:
         return Difference(
             f"bucket {missing[0]} is missing: {missing[0]} sequences would be padded to {above}"
         )
-    return Difference(
-        f"bucket {extra[0]} is not in the policy ({len(got)} graphs instead of {len(expected)}): "
-        "each graph costs memory and time at the start"
-    )
+    before = max((size for size in expected if size < extra[0]), default=0)
+    after = next(size for size in expected if size > extra[0])
+    text = f"bucket {extra[0]} is not in the policy: after {before} comes {after}"
+    if len(got) > len(expected):
+        text += f"; {len(got)} graphs instead of {len(expected)} cost memory and time at the start"
+    return Difference(text)
 
 
 def pick_cases() -> list[Case]:
@@ -150,5 +154,7 @@ def draw_buckets(args: Args, expected: Any, got: Any) -> "Picture | None":
     from nanoengine.viz.graphs import padding_waste
 
     if not isinstance(got, list) or not all(type(size) is int and size > 0 for size in got):
+        return None
+    if not got:
         return None
     return padding_waste({"the policy": expected, "yours": sorted(got)}, expected[-1])

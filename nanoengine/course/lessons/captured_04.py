@@ -107,7 +107,10 @@ def _why(words: str) -> str:
     if words.startswith("left"):
         return ": copy the model's result into it, inside the body"
     if words.startswith("gave"):
-        return ": the double calls the body again, so the body itself must open captured_context"
+        return (
+            ": the double calls the body again, so the body itself must open captured_context, on "
+            "its own bucket's context (by then a loop's variable holds its last value)"
+        )
     if words.startswith("raised EngineError"):
         return "; captured_context may be opened inside a step, use_context may not"
     return ""

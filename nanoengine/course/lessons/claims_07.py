@@ -42,6 +42,7 @@ def _readings(drawn: dict[str, Any]) -> dict[str, int]:
         "median": percent_above(statistics.median(b), statistics.median(a)),
         "mean": percent_above(statistics.mean(b), statistics.mean(a)),
         "first": percent_above(b[0], a[0]),
+        "warm": percent_above(statistics.median(b[1:]), statistics.median(a[1:])),
         "best": percent_above(max(b), max(a)),
         "best against first": percent_above(max(b), a[0]),
         "share": round(100 * (1 - statistics.median(a) / statistics.median(b))),
@@ -51,6 +52,7 @@ def _readings(drawn: dict[str, Any]) -> dict[str, int]:
 _WHY_RUNS = {
     "mean": "a mean lets the one cold run pull it down; take the medians.",
     "first": "these are the cold runs.",
+    "warm": "the cold runs are left out here; the median of all three hardly notices them.",
     "best": "these are the best runs; one lucky run decides. Take the medians.",
     "best against first": "the best of one against the first of the other: claim A's very trick.",
     "share": "this is how far A is below B; asked is how far B is above A.",
@@ -60,8 +62,8 @@ _WHY_RUNS = {
 def _runs_text(drawn: dict[str, Any]) -> str:
     return (
         f"Engine A's three repeats: {drawn['A']} output tok/s. Engine B's: {drawn['B']}. Each "
-        "one's first repeat met kernels that had to be compiled. By how many percent is B's median "
-        "above A's? Round to a whole percent."
+        "one's first repeat met kernels that had to be compiled. By how many percent is the "
+        "median of B's three above the median of A's? Round to a whole percent."
     )
 
 
@@ -97,6 +99,8 @@ def _why_timer(drawn: dict[str, Any], given: Any) -> str:
         return "A's set-up is still in its time, and B's is not."
     if given == round(100 * (drawn["all"] - drawn["setup"]) / drawn["other"]):
         return "this is B's rate in percent of A's; asked is how far it is above."
+    if given == round(100 * (1 - drawn["other"] / (drawn["all"] - drawn["setup"]))):
+        return "this is how far A is below B; asked is how far B is above A."
     return "take the set-up off A's time, then compare tokens over seconds."
 
 

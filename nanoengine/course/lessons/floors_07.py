@@ -96,12 +96,14 @@ def _diagnosis(floor: Floor, got: float) -> str:
     late = sum(sum(p + j for j in range(n - 1)) for p, n in floor.lengths)
     long = sum(sum(p + j for j in range(1, n + 1)) for p, n in floor.lengths)
     flat = sum(p * (n - 1) for p, n in floor.lengths)
+    on = sum(sum(p + j for j in range(1, max(outputs))) for p, _ in floor.lengths)
     every = sum(n - 1 for n in outputs)
     guesses = (
         (steps + 1, long, "the prefill gives the first token: one step fewer than output tokens"),
         (steps + 1, grown, "the prefill gives the first token: one step fewer than output tokens"),
         (steps, long, "the prefill gives the first token: K and V are read once less"),
         (steps, late, "a step reads the K and V of its own token, too: p + 1 at the first"),
+        (steps, on, "a request that has ended reads no more K and V"),
         (steps, flat, "each step has one token more to read than the one before"),
         (every, grown, "all requests share a step's weights: count the steps of the longest"),
         (min(outputs) - 1, grown, "steps go on until the longest output is done"),

@@ -74,7 +74,9 @@ class NotingGraph:
         self._pool: int = bucket
 
     def capture(self, body: Callable[[], None], pool: object) -> None:
-        """Run the body once, as recording does."""
+        """Run the body once, as recording does; TypeError where it is no function."""
+        if not callable(body):
+            raise TypeError("capture wants the body itself, not its result: capture(body, pool)")
         before, recorded = list(self.notes.calls), list[int]()
         self.notes.recording = recorded
         try:

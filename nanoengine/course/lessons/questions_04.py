@@ -151,8 +151,7 @@ QUESTIONS = (
         text="Why is decode captured and prefill not?",
         options=(
             Option(
-                "A decode step has one token a sequence, so only the batch size varies; a "
-                "prefill's token count is different in nearly every step.",
+                "Of decode only the batch size varies; prefills have any number of tokens.",
                 "a few dozen shapes cover all decode steps; no list covers all prefills.",
                 right=True,
             ),

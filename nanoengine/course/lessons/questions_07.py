@@ -58,9 +58,10 @@ def _draw_step(rng: random.Random) -> dict[str, Any]:
 def _step_text(drawn: dict[str, Any]) -> str:
     return (
         f"Qwen3-0.6B in bfloat16 has {QWEN3_WEIGHTS:,} bytes of weights and leaves {QWEN3_KV:,} "
-        f"bytes of K and V a token. An H200 copies {H200_COPY / 1e9:,.0f} GB a second (10^9 "
-        f"bytes). How many microseconds does a decode step of {drawn['batch']} sequences of "
-        f"{drawn['context']} tokens each take at least? Round to a whole number."
+        f"bytes of K and V a token. The memory of an H200 delivers {H200_COPY / 1e9:,.0f} GB a "
+        f"second (10^9 bytes). How many microseconds does a decode step of {drawn['batch']} "
+        f"sequences take at least, each with context_len {drawn['context']}? Round to a whole "
+        "number."
     )
 
 
@@ -106,7 +107,7 @@ QUESTIONS = (
             ),
             Option(
                 "nano-vllm is faster than vLLM.",
-                "than one version, on one GPU: on an H200 a later vLLM was ahead (section 8).",
+                "than one version of it, on one GPU, once; section 8 shows another GPU.",
             ),
             Option(
                 "nano-vllm decodes 5 % faster.",

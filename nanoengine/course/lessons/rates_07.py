@@ -174,6 +174,9 @@ def _denominators(runs: Runs) -> Iterator[_Named]:
     yield _Named(busy[False], "the seconds in decode runs")
     yield _Named(plain[True], "prefill seconds of which overlaps count twice")
     yield _Named(plain[False], "decode seconds of which overlaps count twice")
+    for is_prefill, kind in ((True, "prefill"), (False, "decode")):
+        idle = f"{kind} seconds with the waiting before each run: it runs from its start on"
+        yield _Named(_with_waiting(runs, is_prefill), idle)
     yield _Named(sum(busy.values()), "the seconds in runs, without the waiting between them")
     yield _Named(sum(plain.values()), "the summed seconds of all runs, not the whole job's")
     yield _Named(runs[-1][2], "the clock at the end: take off the start")
@@ -184,6 +187,15 @@ def _seconds(runs: Runs, once: bool) -> dict[bool, float]:
     for is_prefill, start, end, _, _ in runs:
         found[is_prefill] += max(0.0, end - (max(start, before) if once else start))
         before = max(before, end)
+    return found
+
+
+def _with_waiting(runs: Runs, wanted: bool) -> float:
+    """Seconds from the end of the run before to a run's own, summed over the runs of a kind."""
+    found, before = 0.0, runs[0][1]
+    for is_prefill, _, end, _, _ in runs:
+        found += end - before if is_prefill == wanted else 0.0
+        before = end
     return found
 
 

@@ -135,7 +135,7 @@ def _difference(options: Options, wanted: Any, given: Any) -> Difference:
         return Difference(
             f"request {index} should be (token ids, max_tokens), you gave {show(given[index])}"
         )
-    hint = _known_mistake(options, given) or "one randint a number, in the docstring's order"
+    hint = _known_mistake(options, given) or "one randint of random.Random(seed) a number, in order"
     return Difference(f"{_first_place(index, wanted[index], given[index])}: {hint}")
 
 
