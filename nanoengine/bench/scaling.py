@@ -233,7 +233,7 @@ def _collective_seconds(side: NanoengineSide) -> Iterator[list[float]]:
     kernels = [  # not the annotations around them, "nccl:all_reduce", which take the same time
         event
         for event in profiler.events() or ()
-        if event.device_type == torch.autograd.DeviceType.CUDA
+        if str(event.device_type).endswith("CUDA")
         and event.name.startswith("nccl")
         and ":" not in event.name
     ]
