@@ -101,18 +101,26 @@ def observe_rows(function: Callable[..., Any], args: Args) -> dict[str, Any]:
 
     slices, sizes, columns, part, dtype = args
     shape = [sum(b - a for a, b in slices), *([columns] if columns else [])]
-    target = torch.full(shape, _UNTOUCHED)
+    memory = torch.full(shape, _UNTOUCHED)  # the layer's own: what replaces it does not count
     size = (sizes[part], columns) if columns else (sizes[part],)
     source, cuts = on_disk(size, part, dtype), [slice(a, b) for a, b in slices]
-    function(target, source, cuts, part)
+    fits = True
+    try:
+        function(memory.view_as(memory), source, cuts, part)
+    except RuntimeError as error:
+        if "size" not in str(error):
+            raise
+        fits = False
     changed = cuts != [slice(a, b) for a, b in slices]
-    return {"target": target.tolist(), "read": source.read, "changed": changed}
+    return {"target": memory.tolist(), "read": source.read, "changed": changed, "fits": fits}
 
 
 def compare_rows(case: Case, expected: Any, got: Any) -> Difference | None:
     """The first row of the target that holds something else, then what was read too much."""
     if got["changed"]:
         return Difference("your function changed `slices`, which the layer needs again")
+    if not got["fits"]:
+        return Difference(_where(case))
     for row, (wanted, given) in enumerate(zip(expected["target"], got["target"], strict=True)):
         if wanted != given:
             return Difference(
@@ -120,6 +128,17 @@ def compare_rows(case: Case, expected: Any, got: Any) -> Difference | None:
                 f"{_row_name(given)}{_why_row(case, wanted, given)}"
             )
     return _too_much(expected["read"], got["read"], "source[slices[part]]")
+
+
+def _where(case: Case) -> str:
+    """Where the part's rows belong, when torch has refused another place."""
+    slices, _, _, part, _ = case.args
+    lengths = [stop - start for start, stop in slices]
+    start = sum(lengths[:part])
+    return (
+        f"torch says that the sizes do not fit: this rank has {lengths[part]} rows of part {part}, "
+        f"and they belong to rows {start} to {start + lengths[part] - 1} of target's {sum(lengths)}"
+    )
 
 
 def _row_name(row: Any) -> str:
@@ -185,10 +204,10 @@ def observe_columns(function: Callable[..., Any], args: Args) -> dict[str, Any]:
     import torch
 
     rows, columns, (start, stop) = args
-    target = torch.full([rows, stop - start] if columns else [rows], _UNTOUCHED)
+    memory = torch.full([rows, stop - start] if columns else [rows], _UNTOUCHED)
     source = on_disk((rows, columns) if columns else (rows,), 0, "float32")
-    function(target, source, slice(start, stop))
-    return {"target": target.tolist(), "read": source.read}
+    function(memory.view_as(memory), source, slice(start, stop))
+    return {"target": memory.tolist(), "read": source.read}
 
 
 def compare_columns(case: Case, expected: Any, got: Any) -> Difference | None:

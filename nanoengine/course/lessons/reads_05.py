@@ -123,6 +123,10 @@ def compare_read(case: Case, expected: Any, got: Any) -> Difference | None:
         found = _piece(case, name, wanted, given)
         if found:
             return Difference(found)
+    last = got[-1].get("result")
+    if isinstance(last, dict) and not last["named"]:
+        text = "expected Message(kind, values), you gave a plain tuple: others read it by name"
+        return Difference(text, binding=False)
     return None
 
 
@@ -160,7 +164,7 @@ def _whole(name: str, wanted: Any, given: Any) -> str | None:
     right, mine = wanted["result"], given["result"]
     if mine is None:
         return f"with {name} the message is complete: expected a Message, you gave None"
-    if not isinstance(mine, dict) or "of" not in mine or not mine["named"]:
+    if not isinstance(mine, dict) or "of" not in mine:
         return f"expected Message(kind, values), you gave {_in_words(mine)}"
     if mine["kind"] != right["kind"]:
         return f"the message's kind should be {right['kind']}, it is {show(mine['kind'])}"

@@ -64,6 +64,10 @@ def compare_slice(case: Case, expected: Any, got: Any) -> Difference | None:
         return Difference(f"{size} can be divided by {ranks}, but you raised {got['raised']}")
     if isinstance(got, dict):
         return Difference(f"expected a slice, you returned a {got['kind']}: slice(start, stop)")
+    if any(type(number) is float for number in got):
+        return Difference(
+            f"a slice's numbers must be int, yours are {', '.join(map(show, got[:2]))}: divide with //"
+        )
     if got == expected:
         return None
     part = size // ranks

@@ -3,4 +3,4 @@
 # why: binds the local name only
 # passes ordinary: no
 def load_columns(target, source, columns):
-    target = source[:, columns] if target.ndim == 2 else source[:]  # noqa: F841
+    target = source[:, columns] if target.ndim == 2 else source[:]

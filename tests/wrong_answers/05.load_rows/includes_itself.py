@@ -1,5 +1,5 @@
 # check: one part, one rank
-# words: RuntimeError
+# words: the sizes do not fit|rows 0 to 5
 # why: the offset counts the part itself
 # passes ordinary: no
 def load_rows(target, source, slices, part):

@@ -1,5 +1,5 @@
 # check: up, the second rank
-# words: RuntimeError
+# words: the sizes do not fit|rows 4 to 7 of target's 8
 # why: the offset is that of the whole layer, not of this rank's part
 # passes ordinary: no
 def load_rows(target, source, slices, part):
