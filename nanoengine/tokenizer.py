@@ -274,9 +274,9 @@ def _pass_on_interrupts(error: BaseException) -> None:
 
 def _refuse_foreign_merges(path: Path) -> None:
     """Merges that do not fit the prefix of word parts: the tokenizers library aborts at them."""
-    model = _read_json(path).get("model")
+    model: Any = _read_json(path).get("model") or {}
     with _expected_form(path):
-        prefix = (model or {}).get("continuing_subword_prefix")
+        prefix = model.get("continuing_subword_prefix") or ""
         for merge in (model.get("merges") or ()) if prefix else ():
             right = (merge.split(" ", 1) if isinstance(merge, str) else merge)[1]
             if not right.startswith(prefix):
