@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nanoengine import cli
-from nanoengine.bench import BenchError, measure, run
+from nanoengine.bench import BenchError, measure, report, run
 from nanoengine.bench.check import compare_with_dense, spread
 from nanoengine.bench.measure import Measurement, Plan, decode_step_ms, one_repeat, timed_run
 from nanoengine.bench.model import Model, load_transformers
@@ -82,6 +82,14 @@ def test_both_sides_in_one_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert result["check"]["tokens"] == total
     assert result["check"]["ok"] is True
     assert all(len(line) <= 80 for line in lines[:-1])
+
+
+def test_the_rest_is_named_only_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", *SMALL]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    for equal, ending in ((9, "a dense forward's"), (8, "forward's, the rest within 1.5e-03")):
+        result["check"] |= {"equal_to_dense": equal, "tokens": 9, "largest_relative_gap": 0.0015}
+        assert list(report.table(result))[-1].endswith(ending)
 
 
 def test_a_real_folder_without_a_peer(text_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 import copy
 import itertools
 import json
+import random
+import statistics
 import threading
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ from nanoengine.course import benchmarks, exercises, questions, swap, tiny
 from nanoengine.course.benchmarks import Report, difference, known_machine, objection
 from nanoengine.course.lessons.claims_07 import percent_above
 from nanoengine.course.lessons.questions_07 import OUTPUT_TOKENS, PROMPT_TOKENS, REQUESTS
+from nanoengine.course.quiz import ValueQuestion
 from nanoengine.course.scenarios import SCENARIOS
 from nanoengine.course.source import run_source
 from nanoengine.course.stubs import solution_source
@@ -185,6 +188,19 @@ def test_claim_c_is_made_of_true_numbers() -> None:
     assert_said(text, mine, theirs, round(mine / theirs, 1), round(mine / served, 1))
     assert_said(text, served, peer["output_tokens"])
     assert all(round(seconds) in (11, 12) for seconds in peer["setup_s"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_usual_misreading_of_the_fair_questions_has_its_words(seed: int) -> None:
+    runs, timer = questions["07.q.fair_runs"], questions["07.q.fair_timer"]
+    assert isinstance(runs, ValueQuestion)
+    assert isinstance(timer, ValueQuestion)
+    drawn = runs.draw(random.Random(seed))
+    warm = (statistics.mean(drawn[name][1:]) for name in "BA")
+    assert "left out" in runs.explain(drawn, percent_above(*warm))
+    drawn = timer.draw(random.Random(seed))
+    below = round(100 * (1 - drawn["other"] / (drawn["all"] - drawn["setup"])))
+    assert "below" in timer.explain(drawn, below)
 
 
 def test_the_articles_totals() -> None:
