@@ -153,10 +153,6 @@ def build_model(model_class: Any, dtype: torch.dtype, device: torch.device, *arg
     try:
         with torch.device("meta"):
             model = model_class(*args)
-    except RuntimeError as error:  # what is computed already: the rotary table
-        raise NotEnoughMemory(
-            f"the rotary table has no room ({error!s:.80}): lower max_model_len"
-        ) from error
     finally:
         torch.set_default_dtype(default)
     made: dict[nn.Parameter, nn.Parameter] = {}  # a tied weight is made once

@@ -15,6 +15,7 @@ from tiny_models import Oracle, random_prompts
 from nanoengine import SamplingParams
 from nanoengine.errors import WeightsError
 from nanoengine.llm import LLM
+from nanoengine.weights import build_model
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -234,3 +235,13 @@ def test_loading_peaks_below_1_3_times_the_weights(
     peak, weights = map(int, out.stdout.split())
     assert weights > 150e6
     assert peak < 1.3 * weights
+
+
+def test_a_fault_of_the_model_itself_is_not_called_a_lack_of_memory() -> None:
+    class Faulty(torch.nn.Module):
+        def __init__(self) -> None:
+            raise RuntimeError("a slice that a student wrote")
+
+    with pytest.raises(RuntimeError, match="a slice that a student wrote"):
+        build_model(Faulty, torch.float32, torch.device("cpu"))
+    assert torch.get_default_dtype() == torch.float32

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from nanoengine.errors import NotEnoughMemory
+
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
@@ -41,7 +43,10 @@ def inverse_frequencies(
 
 
 class RotaryEmbedding(nn.Module):
-    """A table of cosines and sines, one row a position, shared by all layers of a model."""
+    """A table of cosines and sines, one row a position, shared by all layers of a model.
+
+    Raises NotEnoughMemory where there is no room for it.
+    """
 
     table: torch.Tensor
 
@@ -53,8 +58,13 @@ class RotaryEmbedding(nn.Module):
         # meta device.
         with torch.device("cpu"):
             inverse = inverse_frequencies(head_dim, theta, scaling)
-            angle = torch.outer(torch.arange(max_positions, dtype=torch.float32), inverse)
-            table = torch.stack((angle.cos(), angle.sin()))
+            try:
+                angle = torch.outer(torch.arange(max_positions, dtype=torch.float32), inverse)
+                table = torch.stack((angle.cos(), angle.sin()))
+            except RuntimeError as error:  # torch's word for memory that a CPU does not have
+                raise NotEnoughMemory(
+                    f"the rotary table has no room ({error!s:.80}): lower max_model_len"
+                ) from error
         # [2, max_positions, head_dim / 2] float32; not a weight, so not in the state dict
         self.register_buffer("table", table, persistent=False)
 

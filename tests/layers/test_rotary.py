@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanoengine.errors import NotEnoughMemory
 from nanoengine.layers.rotary import (
     Llama3Scaling,
     RotaryEmbedding,
@@ -98,3 +99,8 @@ def test_the_table_is_float32_whatever_the_default_dtype() -> None:
         torch.set_default_dtype(torch.float32)
     assert table.dtype == torch.float32
     assert torch.equal(table, RotaryEmbedding(8, 4096, 10000.0, None).table)
+
+
+def test_a_table_without_room_says_what_to_lower() -> None:
+    with pytest.raises(NotEnoughMemory, match="lower max_model_len"):
+        RotaryEmbedding(128, 10**15, 1e4, None)
