@@ -11,6 +11,7 @@ from nanoengine.errors import ConfigError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DEVICES = ("auto", "cpu", "cuda")
+_LIMITS = {"max_num_seqs": 1 << 16, "cpu_kvcache_bytes": 1 << 62}
 BACKENDS = ("auto", "reference", "triton", "flash_attn")
 LOAD_FORMATS = ("auto", "dummy")
 
@@ -184,6 +185,9 @@ def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
 def _positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{name}={value!r} is not a positive integer: use 1 or more")
+    limit = _LIMITS.get(name, 2**31 - 1)  # tokens and blocks are counted in int32
+    if value > limit:
+        raise ConfigError(f"{name}={value} is beyond {limit}: use a smaller number")
 
 
 def _boolean(name: str, value: object) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Self
 from nanoengine.config import unknown_option
 from nanoengine.errors import RequestError
 
+_LARGEST = 3.4e38  # of float32, in which tokens are sampled
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
@@ -91,7 +93,7 @@ def _check_int(name: str, value: object, low: int, remedy: str) -> None:
 def _check_number(
     name: str, value: object, low: float, high: float, remedy: str, open_low: bool = False
 ) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
         raise RequestError(f"{name}={value!r} is not a finite number: {remedy}")
     if value < low or value > high or (open_low and value == low):
         bracket = "(" if open_low else "["

@@ -1,5 +1,7 @@
 """How many KV blocks fit, and one big tensor that is carved into every layer's cache."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -60,9 +62,19 @@ def allocate_kv_cache(
     dtype: torch.dtype,
     device: torch.device,
 ) -> torch.Tensor:
-    """The whole cache: [2, layers, blocks, block_size, kv_heads, head_dim]; dim 0 is K, V."""
+    """The whole cache: [2, layers, blocks, block_size, kv_heads, head_dim]; dim 0 is K, V.
+
+    Raises NotEnoughMemory, with the size, when the device has not enough.
+    """
     shape = (2, num_layers, num_blocks, block_size, num_kv_heads, head_dim)
-    return torch.empty(shape, dtype=dtype, device=device)
+    try:
+        return torch.empty(shape, dtype=dtype, device=device)
+    except RuntimeError as error:
+        size = math.prod(shape) * dtype.itemsize
+        raise NotEnoughMemory(
+            f"{num_blocks} KV blocks of {block_size} tokens take {_mib(size)}, and {device} has no "
+            "room for them: lower num_kvcache_blocks, or leave it out"
+        ) from error
 
 
 def bind_kv_cache(model: nn.Module, kv_cache: torch.Tensor) -> None:

@@ -67,7 +67,7 @@ def sampling_inputs(batch: Batch, vocab_size: int, device: torch.device) -> Samp
         np.array([item.seq.row for item in items], np.int64),
     ]
     if filtered:
-        arrays.append(np.array([max(p.top_k, 0) for p in params], np.int64))
+        arrays.append(np.array([min(max(p.top_k, 0), vocab_size) for p in params], np.int64))
         arrays.append(np.array([p.top_p for p in params], np.float32))
         arrays.append(np.array([p.min_p for p in params], np.float32))
     if banned[0]:
