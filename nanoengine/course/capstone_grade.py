@@ -246,7 +246,7 @@ def _checks(parts: Mapping[str, str], seen: dict[str, Any]) -> tuple[Check, ...]
         if name not in parts:
             lines.append(Check(name, None, "the library's"))
         elif name in left_out:
-            lines.append(Check(name, None, f"left out: {left_out[name]} has its place"))
+            lines.append(Check(name, None, f"left out ({left_out[name]} is in its place)"))
         elif calls.get(name):
             lines.append(Check(name, True, f"yours (calls: {calls[name]:,})"))
         else:

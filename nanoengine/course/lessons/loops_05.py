@@ -13,6 +13,7 @@ _RANDOM = 30
 _RUN, _EXIT = 1, 0
 _FAILS = 5  # a kind whose handler raises
 _GONE = "rank 0 is gone"
+_LOOKED_UP = "a handler of EXIT is looked up"
 
 
 class Planted(Exception):
@@ -91,14 +92,20 @@ def observe_loop(function: Callable[..., Any], args: Args) -> dict[str, Any]:
         function(receive, {kind: handler(kind) for kind in kinds})
     except (EngineError, EOFError, Planted, WouldWait) as error:
         ended = type(error).__name__
+    except KeyError as error:
+        if error.args != (_EXIT,):
+            raise
+        ended = _LOOKED_UP
     return {"handled": handled, "asked": asked, "ended": ended}
 
 
 def _plain_values(values: Any) -> Any:
-    """A list of numbers; anything else in words."""
+    """The numbers of an array; anything else in words."""
     if isinstance(values, tuple) and len(values) == 2:
         return "the whole message"
-    return plain(list(values)) if isinstance(values, array | list) else show(plain(values))
+    if isinstance(values, list):
+        return "a list, where message.values is an array"
+    return plain(list(values)) if isinstance(values, array) else show(plain(values))
 
 
 def compare_loop(case: Case, expected: Any, got: Any) -> Difference | None:
@@ -144,6 +151,8 @@ def _after(ended: str) -> str:
 
 
 def _ending(expected: str, got: str, gone: bool) -> Difference:
+    if got == _LOOKED_UP:
+        return Difference("you look for a handler of EXIT: it has none, it ends the loop")
     if got == "WouldWait":
         hint = "return" if expected == "return" else f"raise {expected}"
         return Difference(

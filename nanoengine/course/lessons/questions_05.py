@@ -232,8 +232,8 @@ QUESTIONS = (
     ),
     ChoiceQuestion(
         id="05.q.overwrite",
-        text="Rank 0 has a second message, and a worker has not yet read the first. What keeps rank "
-        "0 from writing over it in this engine?",
+        text="Rank 0 has a second message, and a worker has not yet read the first. What keeps "
+        "rank 0 from writing over it in this engine?",
         options=(
             Option(
                 "Before every piece rank 0 waits until each worker has said that it is idle.",

@@ -18,7 +18,13 @@ def compare_run(case: Case, expected: Any, got: Any) -> Difference | None:
         wanted, given = expected.get(key), got.get(key)
         if wanted != given:
             return Difference(words(wanted, given))
-    return _returned(expected["returned"], got["returned"])
+    found = _returned(expected["returned"], got["returned"])
+    if expected["reads"] != got["reads"] and (found is None or not found.binding):
+        return Difference(
+            "run reads the tokens: that waits for the device, before the next step can be "
+            "launched. Give back the handle unread"
+        )
+    return found
 
 
 def _returned(wanted: Any, given: Any) -> Difference | None:
@@ -27,7 +33,8 @@ def _returned(wanted: Any, given: Any) -> Difference | None:
     kind, tokens = given
     if kind == "NoneType":
         return Difference(
-            "run should return SampledTokens, it returned None: is a `return` missing?"
+            "run should return SampledTokens, on every rank; it returned None: is a `return` "
+            "missing?"
         )
     if kind == "list":
         return Difference(
@@ -104,6 +111,11 @@ def _after_words(wanted: Any, given: Any) -> str:
 
 
 def _broadcast_words(wanted: Any, given: Any) -> str:
+    if given == NOT_CALLED:
+        return (
+            "self.sample_on_rank_0 is not called. Every rank calls it: on the others it waits for "
+            "rank 0's tokens, their next step's inputs"
+        )
     if not given:
         return (
             "the sampled tokens are not broadcast: the other ranks feed them in their next step. "
@@ -121,6 +133,7 @@ _WORDS: dict[str, Callable[[Any, Any], str]] = {
     "head": _input_words("compute_logits", "run_model's hidden states"),
     "head's context": _context_words("compute_logits"),
     "sampler": _input_words("self.sample", "the logits and the batch"),
+    "left out": lambda wanted, given: _broadcast_words(0, NOT_CALLED),
     "raised": _raised_words,
     "after": _after_words,
     "broadcasts": _broadcast_words,

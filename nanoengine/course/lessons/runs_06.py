@@ -77,6 +77,22 @@ class _Model:
         return self._runner.step("head", hidden_states is self._runner.hidden, self._runner.logits)
 
 
+class _Tokens(torch.Tensor):
+    """Sampled tokens that count how often the host reads them."""
+
+    reads = 0
+
+    def tolist(self) -> Any:
+        """As a Tensor's."""
+        self.reads += 1
+        return super().tolist()
+
+    def cpu(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """As a Tensor's."""
+        self.reads += 1
+        return super().cpu(*args, **kwargs)
+
+
 class _Runner(ModelRunner):
     """A ModelRunner whose parts note what they were given and which context they found."""
 
@@ -92,6 +108,7 @@ class _Runner(ModelRunner):
         self.block_size, self.buckets = 4, []
         self.last_token = torch.zeros(2, dtype=torch.int64)
         self.input_ids, self.positions = torch.tensor([1, 2]), torch.tensor([0, 1])
+        self.sampled = self.tokens.as_subclass(_Tokens)
         self.hidden, self.logits = torch.ones(2, 3), torch.ones(2, 7)
         self.context = Context(is_prefill=True, slot_mapping=torch.tensor([0, 1]))
         self.batch = _batch()
@@ -121,7 +138,7 @@ class _Runner(ModelRunner):
 
     def sample(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Step 4, on rank 0."""
-        return self.step("sampler", logits is self.logits and batch is self.batch, self.tokens)
+        return self.step("sampler", logits is self.logits and batch is self.batch, self.sampled)
 
 
 _Runner.__name__ = ModelRunner.__name__  # what error messages call it
@@ -162,13 +179,16 @@ def observe_run(function: Run, args: Args) -> dict[str, Any]:
     options = (mine,) if mine is not None else ()
     seen: dict[str, Any] = {"prepare": NOT_CALLED, "record": None, "model": NOT_CALLED}
     seen |= {"head": NOT_CALLED, "sampler": NOT_CALLED, "mode": None}
+    seen |= {"left out": False, "reads": 0}
     runner.seen = seen
     _state.current = None
     try:
-        seen["returned"] = _described(function(runner, runner.batch, *options))
-        seen["raised"] = ""
+        returned = function(runner, runner.batch, *options)
+        seen["reads"] = runner.sampled.reads
+        seen["returned"], seen["raised"] = _described(returned), ""
     except BaseException as error:
-        if runner.fails is None:
+        seen["left out"] = runner.group.rank > 0 and not runner.broadcasts
+        if runner.fails is None and not seen["left out"]:
             raise
         seen["returned"], seen["raised"] = None, type(error).__name__
     finally:
@@ -184,6 +204,6 @@ def observe_run(function: Run, args: Args) -> dict[str, Any]:
 
 def _described(value: Any) -> list[Any]:
     """[kind, tokens] of what run returned."""
-    kind = type(value).__name__
+    kind = "Tensor" if isinstance(value, torch.Tensor) else type(value).__name__
     tokens = value.tolist() if isinstance(value, SampledTokens | torch.Tensor) else value
     return [kind, tokens if isinstance(tokens, list) else None]

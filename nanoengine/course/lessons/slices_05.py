@@ -65,9 +65,8 @@ def compare_slice(case: Case, expected: Any, got: Any) -> Difference | None:
     if isinstance(got, dict):
         return Difference(f"expected a slice, you returned a {got['kind']}: slice(start, stop)")
     if any(type(number) is float for number in got):
-        return Difference(
-            f"a slice's numbers must be int, yours are {', '.join(map(show, got[:2]))}: divide with //"
-        )
+        given = ", ".join(map(show, got[:2]))
+        return Difference(f"a slice's numbers must be int, yours are {given}: divide with //")
     if got == expected:
         return None
     part = size // ranks

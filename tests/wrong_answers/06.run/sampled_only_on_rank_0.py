@@ -1,0 +1,19 @@
+# check: ranks
+# words: Every rank calls it | next step's inputs
+# why: the article's form, None elsewhere: rank 0 would wait in its broadcast
+# passes ordinary: yes
+import torch
+
+from nanoengine import context as context_module
+from nanoengine.engine.sampling import SampledTokens
+
+
+@torch.inference_mode()
+def run(self, batch, record=None):
+    self._record = record
+    input_ids, positions, context = self.prepare(batch)
+    with context_module.use_context(context):
+        hidden_states = self.run_model(input_ids, positions)
+        logits = self.model.compute_logits(hidden_states)
+        tokens = self.sample_on_rank_0(logits, batch) if self.group.rank == 0 else None
+    return SampledTokens(tokens)
