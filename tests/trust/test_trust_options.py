@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fuzz_tools import ODD, attempt, examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from tiny_models import MAX_LEN, random_prompts
 
 from nanoengine import LLM, SamplingParams
 from nanoengine.config import BACKENDS, DEVICES, DTYPES, EngineConfig
+from nanoengine.errors import ConfigError, NotEnoughMemory, RequestError
 
 (PROMPT,) = random_prompts([9], seed=4)
 GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
@@ -108,3 +110,39 @@ def test_options_of_requests(
 
     check()
     assert min(seen.values()) > 30, seen
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"max_num_seqs": 10**13, "max_num_batched_tokens": 2**31 - 1}, "is beyond 65536: use a"),
+        ({"max_num_batched_tokens": 10**13}, "max_num_batched_tokens=10000000000000 is beyond"),
+        ({"num_kvcache_blocks": 2**63}, "num_kvcache_blocks=9223372036854775808 is beyond"),
+    ],
+)
+def test_numbers_that_would_take_all_memory(
+    checkpoint: Callable[[str], Path], chosen: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LLM(checkpoint("qwen3"), device="cpu", **chosen)
+
+
+def test_a_pool_that_does_not_fit_is_named(checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(NotEnoughMemory, match=r"2147483647 KV blocks of 256 tokens take \d+ MiB"):
+        LLM(checkpoint("qwen3"), device="cpu", num_kvcache_blocks=2**31 - 1, kvcache_block_size=256)
+
+
+def test_a_huge_top_k_keeps_all_and_harms_nobody(
+    checkpoint: Callable[[str], Path], make_llm: Callable[..., LLM]
+) -> None:
+    """A number beyond int64 was found in the middle of a step, and ended all requests."""
+    llm = make_llm(checkpoint("qwen3"))
+    params = [SamplingParams(seed=1, top_k=k) for k in (0, 2**63)]
+    first, second = llm.generate([PROMPT] * 2, params, use_tqdm=False)
+    assert first.token_ids == second.token_ids
+
+
+def test_numbers_beyond_float_are_refused() -> None:
+    for name in ("temperature", "top_p", "min_p"):
+        with pytest.raises(RequestError, match=f"{name}=1.* is not a finite number"):
+            SamplingParams(**{name: 10**400})
