@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OURS = "nanoengine"
 _PREFILL, _DECODE = NEW, SEQUENCES[0]
 _MAX_LABELLED = 12  # runs that have room for a text
+_LABELLED_PART = 0.035  # of the time: a shorter run has no room for a label
 _BAR_INCHES = 0.42
 _GIGA = 1e9
 _WIDE = 16  # batches from 1 to 16 and more are drawn by doublings
@@ -114,7 +115,8 @@ def run_timeline(events: Sequence[Any]) -> Picture:
         waited = waited or own > event.start
         _span(ax, lane + 0.34, event.start - start, own - start, FILLING, height=0.18)
         _span(ax, lane, own - start, event.end - start, role)
-        if len(events) <= _MAX_LABELLED:
+        wide = event.end - own >= _LABELLED_PART * (end - start)
+        if len(events) <= _MAX_LABELLED and wide:
             middle = (own + event.end) / 2 - start
             draw_label(ax, middle, lane, f"+{len(event.request_ids)}", size=FONT - 1)
         before = max(before, event.end)

@@ -1,5 +1,7 @@
 """The benchmark's pictures: what they state is what the data says."""
 
+import itertools
+
 import pytest
 
 pytest.importorskip("matplotlib")
@@ -45,6 +47,18 @@ def test_a_timeline_counts_every_second_once() -> None:
     assert [(p.get_x(), p.get_width()) for p in bars] == [(0.0, 1.0), (1.0, 1.0), (2.0, 2.0)]
     assert [(p.get_x(), p.get_width()) for p in waits] == [(0.5, 0.5), (1.5, 0.5)]
     assert "2 prefill and 1 decode runs over 4 s gave 4 new tokens, 2 of them in" in picture.alt
+
+
+def test_labels_of_short_runs_do_not_run_into_each_other() -> None:
+    ends = [0.0, 0.5, 0.8, 0.9, 0.94, 0.95, 0.96, 0.98, 1.0]
+    pairs = list(itertools.pairwise(ends))
+    picture = run_timeline([RunEvent(False, start, end, 1, ("a",)) for start, end in pairs])
+    picture.figure.canvas.draw()
+    (ax,) = picture.figure.axes
+    boxes = sorted(text.get_window_extent().intervalx.tolist() for text in ax.texts)
+    assert len(boxes) == 4
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(boxes))
+    assert ax.get_xlim()[1] > 1.0, "room for the last frame"
 
 
 @given(st.lists(st.tuples(st.floats(0.5, 20), st.floats(0.1, 30)), min_size=1, max_size=6))

@@ -175,8 +175,8 @@ def _denominators(runs: Runs) -> Iterator[_Named]:
     yield _Named(plain[True], "prefill seconds of which overlaps count twice")
     yield _Named(plain[False], "decode seconds of which overlaps count twice")
     for is_prefill, kind in ((True, "prefill"), (False, "decode")):
-        idle = f"{kind} seconds with the waiting before each run: it runs from its start on"
-        yield _Named(_with_waiting(runs, is_prefill), idle)
+        words = f"{kind} seconds with the waiting before each run in them"
+        yield _Named(_with_waiting(runs, is_prefill), words)
     yield _Named(sum(busy.values()), "the seconds in runs, without the waiting between them")
     yield _Named(sum(plain.values()), "the summed seconds of all runs, not the whole job's")
     yield _Named(runs[-1][2], "the clock at the end: take off the start")
