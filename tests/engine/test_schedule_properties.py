@@ -15,7 +15,7 @@ from nanoengine.engine.request import RequestOutput
 from nanoengine.engine.scheduler import Step
 
 SETTINGS = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=650, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -18,11 +18,11 @@ from nanoengine.engine.engine import LLMEngine
 ABORTS = 1000
 
 
-def abort_many(engine: LLMEngine, vocab: int, seed: int) -> int:
+def abort_many(engine: LLMEngine, vocab: int, seed: int, wanted: int = ABORTS) -> int:
     """Requests come and are aborted at random moments; returns how many aborts there were."""
     pick, open_ids, aborts = random.Random(seed), list[str](), 0
     prefix = [pick.randrange(1, vocab) for _ in range(9)]
-    while aborts < ABORTS:
+    while aborts < wanted:
         for _ in range(pick.randint(0, 6)):
             prompt = prefix[: pick.randint(0, 9)] + [pick.randrange(1, vocab)] * pick.randint(1, 5)
             params = SamplingParams(max_tokens=pick.randint(1, 30), seed=aborts, ignore_eos=True)
@@ -57,7 +57,7 @@ def test_a_thousand_aborts_leave_the_pool_full(tmp_path: Path, overlap: bool) ->
     assert output.token_ids == expected_tokens([5, 3], 22)
 
 
-def test_a_thousand_aborts_of_a_model(
+def test_hundreds_of_aborts_of_a_model(
     checkpoint: Callable[[str], Path], make_llm: Callable[..., LLM]
 ) -> None:
     (prompt,) = random_prompts([20])
@@ -65,7 +65,7 @@ def test_a_thousand_aborts_of_a_model(
     options = {"num_kvcache_blocks": 60, "max_num_seqs": 16}
     before = make_llm(checkpoint("qwen3"), **options).generate(prompt, params, use_tqdm=False)
     llm = make_llm(checkpoint("qwen3"), **options)
-    assert abort_many(llm.engine, VOCAB, seed=7) >= ABORTS
+    assert abort_many(llm.engine, VOCAB, seed=7, wanted=300) >= 300
     llm.engine.step()
     check_empty(llm.engine)
     after = llm.generate(prompt, params, use_tqdm=False)

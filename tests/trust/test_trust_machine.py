@@ -34,8 +34,8 @@ from nanoengine.llm import LLM, TextStream
 SETTINGS = settings(
     deadline=None, database=None, suppress_health_check=list(HealthCheck), stateful_step_count=50
 )
-# schedules; with the 950 of test_schedule_properties.py more than 2,000
-WITHOUT_MODEL, WITH_MODEL = 1000, 60
+# schedules; with the 1,450 of test_schedule_properties.py more than 2,000
+WITHOUT_MODEL, WITH_MODEL = 600, 40
 SEEN: Counter[str] = Counter()
 
 
@@ -352,7 +352,7 @@ def test_any_order_without_a_model(tmp_path: Path) -> None:
     assert SEEN["schedules"] >= WITHOUT_MODEL
     for name in ("preempted", "preempted at will", "aborted in flight", "aborted from a callback",
                  "failed", "prefix hits", "ended"):  # fmt: skip
-        assert SEEN[name] > 20, SEEN
+        assert SEEN[name] > 10, SEEN
 
 
 def test_any_order_against_a_dense_forward(text_model: Path) -> None:

@@ -15,7 +15,7 @@ from soak import failures, soak  # isort: skip
 
 COMMITTED = Path(__file__).parents[2] / "figures" / "data" / "soak.json"
 # a run of a few hundred requests is too short to say anything of memory
-SHORT = 400
+SHORT = 300
 
 
 def without_memory(problems: list[str]) -> list[str]:
