@@ -80,6 +80,19 @@ def test_some_parts_run_together_and_are_named(mine: Work, capsys: Any) -> None:
     assert known_grade(mine).state == "todo", "the grade was for other answers"
 
 
+def test_what_measures_an_engine_is_no_part_of_it(no_processes: list[Any]) -> None:
+    """All of an engine solved and nothing of lesson 07: the whole engine is the student's."""
+    parts = {e.id: solution_source(e) for e in exercises.values() if e.lesson != "07"}
+    result = judge(parts, EXPECTED, {"one": EXPECTED})
+    assert (result.state, result.points) == ("pass", CAPSTONE.points), result
+    notes = {check.message for check in result.checks if check.name.startswith("07.")}
+    assert notes == {"no part of an engine"}
+    del parts["01.slot_mapping"]
+    result = judge(parts, EXPECTED, {"one": EXPECTED})
+    assert result.state == "partial"
+    assert result.message.endswith("The library's still: 01.slot_mapping.")
+
+
 def test_every_part_at_once_passes() -> None:
     """The library's functions as if they were answers, on one rank and on two."""
     parts = {e.id: solution_source(e) for e in exercises.values() if e.missing() is None}
@@ -142,7 +155,7 @@ def test_a_difference_fails_on_one_rank_and_on_two(ranks: str, no_processes: lis
 def test_a_verdict_is_short_and_counts_parts(chosen: set[str]) -> None:
     parts = {name: "" for name in exercises if name in chosen}
     result = judge(parts, EXPECTED, {"one": EXPECTED, "calls": dict.fromkeys(parts, 3)})
-    whole = {entry.id for entry in exercises.values() if entry.level != "bonus"}
+    whole = {e.id for e in exercises.values() if e.level != "bonus" and e.lesson != "07"}
     assert (result.state == "pass") == (whole <= chosen)
     assert result.points == CAPSTONE.points * len(whole & chosen) // len(whole)
     assert len(result.message) <= MESSAGE_LIMIT
