@@ -95,35 +95,31 @@ class BatchReader:
         return Batch(list(self._items(values.tolist())), is_prefill=bool(values[0]))
 
     def _items(self, values: list[int]) -> Iterator[ScheduledItem]:
-        at = 1
-        while at < len(values):
-            _refuse_no_row(values, at)
+        at, stop = 1, len(values)
+        while at < stop:
+            if stop - at < 5:
+                raise _no_sequence(values, at)
             row, start, end, known, new = values[at : at + 5]
-            at += 5
+            after_table = at + 5 + new
+            after = after_table + end - start
+            # a wrong count could go on for ever; block and token ids are what rank 0 checked
+            if row < 0 or known < 0 or new < 0 or not 0 <= start < end or after > stop:
+                raise _no_sequence(values, at)
             table = self._tables.get(row, [])
             if known > len(table):
                 raise EngineError(f"row {row} has {len(table)} known blocks, not {known}")
             if new:
-                table = self._tables[row] = table[:known] + values[at : at + new]
-                at += new
-            tokens = values[at : at + end - start]
-            at += end - start
-            seq = cast(Sequence, RemoteSequence(row, start, tokens, table))
+                table = self._tables[row] = table[:known] + values[at + 5 : after_table]
+            seq = cast(Sequence, RemoteSequence(row, start, values[after_table:after], table))
             yield ScheduledItem(seq, start, end, emits=True)
+            at = after
 
 
-def _refuse_no_row(values: list[int], at: int) -> None:
-    """Raise EngineError unless a sequence's integers begin here: a wrong one could go on for ever.
-
-    Block and token ids are what rank 0 checked; here only the counts are.
-    """
-    row, start, end, known, new = (values[at : at + 5] + [-1] * 5)[:5]
-    left = len(values) - at - 5
-    if min(row, known, new) < 0 or not 0 <= start < end or new + end - start > left:
-        raise EngineError(
-            f"a step's message holds no sequence at {at}, but {values[at : at + 5]}: rank 0 and "
-            "this worker run different versions"
-        )
+def _no_sequence(values: list[int], at: int) -> EngineError:
+    return EngineError(
+        f"a step's message holds no sequence at {at}, but {values[at : at + 5]}: rank 0 and "
+        "this worker run different versions"
+    )
 
 
 def _refuse_sizes(config: ModelConfig, size: int) -> None:
