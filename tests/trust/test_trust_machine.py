@@ -275,21 +275,26 @@ class WithModel(Machine):
     @precondition(lambda self: self.streams)
     @rule(data=st.data(), how=st.sampled_from(["read", "read", "read all", "close", "drop"]))
     def use_stream(self, data: st.DataObject, how: str) -> None:
-        stream, pieces = data.draw(st.sampled_from(self.streams))
+        # an index, not a stream: what Hypothesis drew it may keep, and a dropped stream must go
+        index = data.draw(st.integers(0, len(self.streams) - 1))
+        stream, pieces = self.streams[index]
+        output = stream.output
         if how == "read":
             pieces += [piece for piece in [next(stream, None)] if piece is not None]
         elif how == "read all":
             pieces += list(stream)
-            assert "".join(pieces) == stream.output.text
+            assert "".join(pieces) == output.text
         else:
-            self.streams = [pair for pair in self.streams if pair[0] is not stream]
-            if stream.output.request_id in self.known:
-                self.known[stream.output.request_id].may_abort = True
-            SEEN["left a stream"] += not stream.output.finished
+            del self.streams[index]
+            if output.request_id in self.known:
+                self.known[output.request_id].may_abort = True
+            SEEN["left a stream"] += not output.finished
             if how == "close":
                 stream.close()
-                assert stream.output.finished
-        assert stream.output.text.startswith("".join(pieces))
+                assert output.finished
+            del stream
+            assert output.finished or output.request_id in self.engine._abort_soon
+        assert output.text.startswith("".join(pieces))
 
     @rule(prompts=st.lists(st.integers(0, 39), min_size=1, max_size=3))
     def generate(self, prompts: list[int]) -> None:
