@@ -368,6 +368,7 @@ def test_any_order_against_a_dense_forward(text_model: Path) -> None:
         settings=settings(SETTINGS, max_examples=WITH_MODEL, derandomize=True),
     )
     assert SEEN["schedules"] >= WITH_MODEL
-    for name in ("preempted at will", "aborted in flight", "failed", "prefix hits", "ended",
-                 "left a stream", "generated beside others"):  # fmt: skip
+    # aborts in flight are rare in so few schedules: the machine without a model counts them
+    for name in ("preempted at will", "failed", "prefix hits", "ended", "left a stream",
+                 "generated beside others"):  # fmt: skip
         assert SEEN[name] > 0, SEEN
