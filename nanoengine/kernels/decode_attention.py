@@ -34,7 +34,7 @@ def _split_length(length, SPLITS: tl.constexpr, BN: tl.constexpr):
 @triton.jit(do_not_specialize=["table_stride"])
 def _decode(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, table_ptr, length_ptr, order_ptr, table_stride,
-    scale_log2,
+    q_stride, scale_log2,
     KVH: tl.constexpr, G: tl.constexpr, BLOCK_G: tl.constexpr, D: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_SIZE: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr,
     ORDERED: tl.constexpr, PDL: tl.constexpr,
@@ -56,7 +56,7 @@ def _decode(
         return
     g = tl.arange(0, BLOCK_G)
     head = kv_head * G + g
-    row = (b * KVH * G + head)[:, None] * D + d
+    row = b * q_stride + head[:, None] * D + d
     q = tl.load(q_ptr + row, mask=(g < G)[:, None] & (d < D), other=0.0)
     m = tl.full([BLOCK_G], -1e30, tl.float32)
     total = tl.zeros([BLOCK_G], tl.float32)
@@ -120,18 +120,16 @@ class DecodePlan(NamedTuple):
 def plan_decode(batch: int, kv_heads: int, block_d: int, device: Capability) -> DecodePlan:
     """The launch shape for a batch size; a graph is captured with it, so lengths cannot matter.
 
-    Split until a few programs a multiprocessor exist, at most 32 splits: an H200 and 8 kv heads
-    give 32 splits for one sequence, 8 for 8 sequences, 4 for 32 and 1 from 128 on.
+    Split until four programs a multiprocessor exist, at most 32 splits: an H200 and 8 kv heads
+    give 32 splits for one sequence, 8 for 8 sequences, 2 for 32 and 1 from 40 on.
     """
-    programs = batch * kv_heads
-    few = batch <= 16  # then every program runs at once, and more warps make it faster
     splits = 1
-    while splits < 32 and 2 * splits * programs <= (4 if few else 8) * device.sms:
+    while splits < 32 and 2 * splits * batch * kv_heads <= 4 * device.sms:
         splits *= 2
     tile = 64
     if block_d > 128 or device.shared_memory < 160 * 1024:
         tile = 32  # K and V of a tile, twice, must fit into shared memory
-    return DecodePlan(splits, tile, warps=4 if few else 2, stages=3)
+    return DecodePlan(splits, tile, warps=4, stages=3)
 
 
 def decode_attention(
@@ -151,21 +149,21 @@ def decode_attention(
     longer apart than they are long; context_lens: [b] int32, the new token included; order: [b]
     int32, which sequence the programs take first (`order.longest_first`).
     """
-    q = q.contiguous()
     batch, heads, dim = q.shape
+    q = q if q.stride()[1:] == (dim, 1) else q.contiguous()  # a row may be longer than its heads
     block_size, kv_heads = k_cache.shape[1:3]
     block_d = max(16, triton.next_power_of_2(dim))
     plan = plan_decode(batch, kv_heads, block_d, device)
-    out, group = torch.empty_like(q), heads // kv_heads
+    out, group = q.new_empty(q.shape), heads // kv_heads
     parts, lse = out, out  # without splits the kernel writes its output at once
     if plan.splits > 1:
         parts = torch.empty(batch, heads, plan.splits, dim, dtype=torch.float32, device=q.device)
         lse = torch.empty(batch, heads, plan.splits, dtype=torch.float32, device=q.device)
     _decode[(kv_heads, batch, plan.splits)](
         q, k_cache, v_cache, parts, lse, block_tables, context_lens,
-        context_lens if order is None else order, block_tables.stride(0), scale * LOG2E,
-        KVH=kv_heads, G=group, BLOCK_G=max(16, triton.next_power_of_2(group)), D=dim,
-        BLOCK_D=block_d, BLOCK_SIZE=block_size, BN=plan.tile, SPLITS=plan.splits,
+        context_lens if order is None else order, block_tables.stride(0), q.stride(0),
+        scale * LOG2E, KVH=kv_heads, G=group, BLOCK_G=max(16, triton.next_power_of_2(group)),
+        D=dim, BLOCK_D=block_d, BLOCK_SIZE=block_size, BN=plan.tile, SPLITS=plan.splits,
         ORDERED=order is not None, num_warps=plan.warps, num_stages=plan.stages, **options,
     )  # fmt: skip
     if plan.splits > 1:

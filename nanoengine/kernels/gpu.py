@@ -92,11 +92,10 @@ class GpuKernels:
         caches: tuple[torch.Tensor, torch.Tensor],
         heads: tuple[int, int, int],
         dtype: torch.dtype,
-        fresh: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """qkv product -> (q, k, v) and a written cache; see `rope.rotate_and_store`."""
         return rope.rotate_and_store(
-            qkv, gains, eps, cos_sin, slot_mapping, caches, heads, dtype, fresh, self.options
+            qkv, gains, eps, cos_sin, slot_mapping, caches, heads, dtype, self.options
         )
 
     def store_kvcache(
@@ -154,7 +153,11 @@ class GpuKernels:
         return stage.resolve_placeholders(token_ids, last_token)
 
     def stage_decode(
-        self, source: tuple[torch.Tensor, ...], target: tuple[torch.Tensor, ...], bucket: int
+        self,
+        source: tuple[torch.Tensor, ...],
+        target: tuple[torch.Tensor, ...],
+        bucket: int,
+        last_token: torch.Tensor,
     ) -> None:
         """Copy a decode batch into static buffers; see `stage.stage_decode`."""
-        stage.stage_decode(source, target, bucket)
+        stage.stage_decode(source, target, bucket, last_token)

@@ -18,12 +18,13 @@ LOG2E = 1.4426950408889634  # scores are kept in base 2: exp2 is one instruction
 def attend_tile(q, k, v, visible, m, total, acc, scale_log2, MASKED: tl.constexpr):
     """Take in one tile of keys k and values v, [keys, dim]; visible: [queries or 1, keys]."""
     # "ieee": float32 operands must not be rounded to tf32; other dtypes do not care
-    score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+    score = tl.dot(q, tl.trans(k), input_precision="ieee")
     if MASKED:
         score = tl.where(visible, score, -1e30)
-    new_m = tl.maximum(m, tl.max(score, 1))
+    # scaled as late as this, scale and subtraction are one instruction a score
+    new_m = tl.maximum(m, tl.max(score, 1) * scale_log2)
     shrink = tl.exp2(m - new_m)
-    weight = tl.exp2(score - new_m[:, None])
+    weight = tl.exp2(score * scale_log2 - new_m[:, None])
     total = total * shrink + tl.sum(weight, 1)
     acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
     return new_m, total, acc

@@ -82,7 +82,6 @@ class SelfAttention(KernelLayer):
             (attn.k_cache, attn.v_cache),
             (qkv_proj.num_heads, qkv_proj.num_kv_heads, self.head_dim),
             dtype=x.dtype,
-            fresh=context.is_prefill and context.block_tables is None,
         )
         out: torch.Tensor = self.o_proj(attn.attend(q, k, v))
         return out

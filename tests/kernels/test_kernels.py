@@ -66,10 +66,10 @@ def test_store_kvcache_writes_its_slots_only(arena, kernels, heads, dim):
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dim", "qk_norm", "parts", "fresh"),
-    [(4, 2, 16, True, 1, True), (3, 1, 80, False, 3, True), (16, 8, 128, True, 2, False)],
+    ("heads", "kv_heads", "dim", "qk_norm", "parts"),
+    [(4, 2, 16, True, 1), (3, 1, 80, False, 3), (16, 8, 128, True, 2), (16, 8, 128, True, 1)],
 )
-def test_rotate_and_store(arena, kernels, heads, kv_heads, dim, qk_norm, parts, fresh):
+def test_rotate_and_store(arena, kernels, heads, kv_heads, dim, qk_norm, parts):
     n, width = 5, (heads + 2 * kv_heads) * dim
     qkv = arena.randn(parts, n, width).float() if parts > 1 else arena.randn(n, width)
     gains = (arena.randn(dim), arena.randn(dim)) if qk_norm else None
@@ -78,18 +78,17 @@ def test_rotate_and_store(arena, kernels, heads, kv_heads, dim, qk_norm, parts, 
     slots = torch.tensor([9, 0, -1, 11, 4], dtype=torch.int32, device=arena.device)
     caches = tuple(torch.zeros(3, 4, kv_heads, dim).to(gains[0] if gains else arena.randn(1))
                    for _ in range(2))  # fmt: skip
-    q, k, v = kernels.rotate_and_store(
-        qkv, gains, 1e-6, cos_sin, slots, caches, (heads, kv_heads, dim), arena.dtype, fresh
-    )
     whole = (qkv.sum(0) if parts > 1 else qkv.float()).view(n, -1, dim)
+    q, k, v = kernels.rotate_and_store(
+        qkv.clone(), gains, 1e-6, cos_sin, slots, caches, (heads, kv_heads, dim), arena.dtype
+    )
     want = list(whole.split((heads, kv_heads, kv_heads), 1))
     if gains:
         want[:2] = (norm(x, gain, 1e-6) for x, gain in zip(want, gains, strict=False))
     want[:2] = (rotary.apply_rotary(x, *cos_sin) for x in want[:2])
     arena.close(q, want[0])
-    if fresh:
-        arena.close(k, want[1])
-        arena.close(v, want[2])
+    arena.close(k, want[1])
+    arena.close(v, want[2])
     expected = [torch.zeros_like(cache, dtype=torch.float32) for cache in caches]
     reference.store_kvcache(want[1], want[2], *expected, slots)
     for got, cache in zip(caches, expected, strict=True):
