@@ -13,6 +13,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 DEVICES = ("auto", "cpu", "cuda")
 _LIMITS = {"max_num_seqs": 1 << 16, "cpu_kvcache_bytes": 1 << 62}
 BACKENDS = ("auto", "reference", "triton", "flash_attn")
+FLASH_ATTN_BLOCK = 256  # flash-attn reads paged KV in blocks of a multiple of this many tokens
 LOAD_FORMATS = ("auto", "dummy")
 
 
@@ -27,7 +28,8 @@ class EngineConfig:
     dummy_seed: of random weights.
     dtype: of weights, activations and KV cache; "auto": float32 on a CPU, the model's on a GPU.
     attention_backend: "auto" is decided by the device; `nanoengine doctor` says which and why.
-    kvcache_block_size: tokens a KV block, a power of two from 4; None: 16 (CPU) or 256 (GPU).
+    kvcache_block_size: tokens a KV block, a power of two from 4 (flash_attn: from 256); None: 16
+        (CPU) or 256 (GPU).
     num_kvcache_blocks: size of the KV pool; None: whatever the memory below allows.
     gpu_memory_utilization: the part of the whole card that weights, activations and KV may fill.
     gpu_reserve_bytes: kept free for graphs and sampling when the pool is carved.
@@ -134,6 +136,11 @@ class EngineConfig:
             raise ConfigError(
                 f"kvcache_block_size={size} is not a power of two of at least 4: "
                 "use 4 for lessons, 16 on a CPU, 256 on a GPU"
+            )
+        if self.attention_backend == "flash_attn" and size % FLASH_ATTN_BLOCK:
+            raise ConfigError(
+                f"kvcache_block_size={size} is not a multiple of {FLASH_ATTN_BLOCK}, which "
+                "attention_backend='flash_attn' needs: use 256, or another backend"
             )
 
     def resolve_device(self) -> torch.device:

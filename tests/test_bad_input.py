@@ -209,6 +209,8 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"device": "tpu"}, "device='tpu' is not known: use one of auto, cpu, cuda"),
     ({"dtype": "int8"}, "dtype='int8' is not known: use one of auto, float32"),
     ({"attention_backend": "magic"}, "attention_backend='magic' is not known"),
+    ({"attention_backend": "flash_attn", "kvcache_block_size": 128},
+     "kvcache_block_size=128 is not a multiple of 256, .*: use 256, or another backend"),
     ({"overlap": 1}, "overlap=1 is not a bool"),
     ({"enforce_eager": "no"}, "enforce_eager='no' is not a bool"),
     ({"max_model_len": MAX_LEN + 1}, f"max_model_len={MAX_LEN + 1} .*={MAX_LEN}: use at most"),

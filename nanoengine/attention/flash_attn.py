@@ -1,6 +1,7 @@
 """Attention by the `flash-attn` package (FlashAttention-2, arXiv 2307.08691).
 
-Importing this module needs the package and Triton (which writes the KV cache).
+Importing this module needs the package and Triton (which writes the KV cache). The package's paged
+kernels read blocks of `config.FLASH_ATTN_BLOCK` tokens or a multiple; the config refuses others.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,6 @@ from flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
 
 from nanoengine.context import Context
 from nanoengine.kernels.store import store_kvcache
-
-BLOCK_MULTIPLE = 256  # flash-attn's paged kernels take no smaller blocks
 
 
 @dataclass(frozen=True, slots=True)
