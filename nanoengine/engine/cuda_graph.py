@@ -7,7 +7,7 @@ sizes, and a batch is padded up to the next of them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -15,6 +15,7 @@ from nanoengine.context import Context, captured_context
 from nanoengine.errors import GraphError
 
 MODEL = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Addresses = dict[str, tuple[int, torch.Size]]
 
 
 def graph_buckets(max_num_seqs: int, limit: int = 512, step: int = 16) -> list[int]:
@@ -179,6 +180,27 @@ class CudaGraph:
         return self._graph.pool()
 
 
+def addresses(buffers: Any) -> Addresses:
+    """Where each tensor of a dataclass of buffers lies, and its shape."""
+    tensors = {f.name: getattr(buffers, f.name) for f in fields(buffers)}
+    return {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()}
+
+
+def refuse_replaced(buffers: Any, captured: Addresses) -> None:
+    """Raise GraphError when a buffer is not the tensor any more that it was at capture."""
+    for name, now in addresses(buffers).items():
+        if now != captured[name]:
+            raise GraphError(
+                f"buffer {name} is another tensor than at capture: a graph reads the captured "
+                "address; copy into the buffer instead of replacing it"
+            )
+
+
+def new_graph(buffers: GraphBuffers, bucket: int) -> Graph:
+    """A graph for these buffers' device: a real one, or the CPU's double."""
+    return CudaGraph() if buffers.input_ids.is_cuda else GraphDouble(buffers, bucket)
+
+
 class GraphDouble:
     """The CPU's stand-in: obeys the rules of a real graph and complains where one would not.
 
@@ -191,26 +213,17 @@ class GraphDouble:
     def __init__(self, buffers: GraphBuffers, bucket: int) -> None:
         self.buffers, self.bucket = buffers, bucket
         self._body: Callable[[], None] | None = None
-        self._captured: dict[str, tuple[int, torch.Size]] = {}
-
-    def _addresses(self) -> dict[str, tuple[int, torch.Size]]:
-        tensors = {f.name: getattr(self.buffers, f.name) for f in fields(self.buffers)}
-        return {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()}
+        self._captured: Addresses = {}
 
     def capture(self, body: Callable[[], None], pool: object) -> None:
         """Remember `body` and the buffers it works on (it has just run once: no need to again)."""
-        self._body, self._captured = body, self._addresses()
+        self._body, self._captured = body, addresses(self.buffers)
 
     def replay(self) -> None:
         """Run again on the captured buffers. Raises GraphError where a real graph would fail."""
         if self._body is None:
             raise GraphError(f"the graph of bucket {self.bucket} is replayed before its capture")
-        for name, now in self._addresses().items():
-            if now != self._captured[name]:
-                raise GraphError(
-                    f"buffer {name} is another tensor than at capture: a graph reads the captured "
-                    "address; copy into the buffer instead of replacing it"
-                )
+        refuse_replaced(self.buffers, self._captured)
         b, rows = self.buffers, self._padded_rows()
         b.input_ids[rows] = 0
         b.positions[rows] = 0

@@ -1,5 +1,6 @@
 """One execution of the model: from the sequences that the scheduler picked to sampled tokens."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,19 @@ from nanoengine.config import EngineConfig
 from nanoengine.context import Context, get_context
 from nanoengine.distributed.group import SINGLE, TPGroup
 from nanoengine.dummy_weights import draw_weights
-from nanoengine.engine import cuda_graph, inputs, kv_cache, upload, warm_up
+from nanoengine.engine import cuda_graph, head_graph, inputs, kv_cache, upload, warm_up
 from nanoengine.engine.record import StepRecord
-from nanoengine.engine.sampling import SampledTokens, sampling_inputs
+from nanoengine.engine.sampling import (
+    SampledTokens,
+    SamplingInputs,
+    pick_tokens,
+    sampling_arrays,
+    sampling_inputs,
+)
+from nanoengine.engine.sampling_graph import NOTHING, stage_sampling
 from nanoengine.engine.sequence import Batch
 from nanoengine.errors import ConfigError, NotEnoughMemory
 from nanoengine.kernels.binding import bind_kernels
-from nanoengine.layers import sampler
 from nanoengine.models.config import ModelConfig
 from nanoengine.models.qwen3 import Qwen3ForCausalLM
 from nanoengine.weights import build_model, load_weights
@@ -53,7 +60,10 @@ class ModelRunner:
         self.kernels = self.choice.kernels
         bind_kernels(self.model, self.kernels)
         # row -> the sequence's newest token; the next step reads it here before the host knows it
-        self.last_token = torch.zeros(self.max_num_seqs, dtype=torch.int64, device=self.device)
+        # (one row more, the last: row -1, of padding, may be written)
+        self.last_token = torch.zeros(self.max_num_seqs + 1, dtype=torch.int64, device=self.device)
+        self.head: head_graph.HeadGraphs | None = None
+        self._wanted: tuple[Batch, SamplingInputs] | None = None
         self.kv_cache = self._allocate_kv_cache()
         self.buckets: list[int] = []
         self._record: StepRecord | None = None
@@ -85,17 +95,24 @@ class ModelRunner:
         return SampledTokens(tokens)
 
     def prepare(self, batch: Batch) -> upload.PreparedRun:
-        """The batch's integer lists as tensors: input_ids, positions and the context."""
+        """The batch's integer lists as tensors: input_ids, positions and the context.
+
+        The sampling's inputs come in the same upload, and wait in self._wanted for step 4.
+        """
         lists: inputs.PrefillInputs | inputs.DecodeInputs
+        wanted = None
+        if self.group.rank == 0:  # the others know no request's parameters
+            wanted = sampling_arrays(batch, self.model_config.vocab_size)
+        more = [] if wanted is None else wanted.arrays
         if batch.is_prefill:
             lists = inputs.prepare_prefill(batch.seqs, self.block_size)
-            input_ids, positions, context = upload.prefill_run(lists, self.device)
         else:
             lists = inputs.prepare_decode(batch.seqs, self.block_size)
-            input_ids, positions, context = upload.decode_run(lists, self.device)
+        (input_ids, positions, context), tensors = upload.upload_run(lists, self.device, more)
+        self._wanted = None if wanted is None else (batch, wanted.uploaded(tensors))
         if self._record is not None:
             self._record.inputs, self._record.context = lists, context
-        if min(lists.input_ids) < 0:
+        if min(lists.input_ids) < 0 and not self._resolves_late(batch):
             input_ids = self._resolve(input_ids)
         return input_ids, positions, context
 
@@ -118,14 +135,19 @@ class ModelRunner:
         self, input_ids: torch.Tensor, positions: torch.Tensor, context: Context, bucket: int
     ) -> None:
         """Fill the graph's buffers: `cuda_graph.stage_inputs`, or the one kernel that does it."""
-        if self.kernels is None:
+        sampling, to_sampling = NOTHING
+        if self.head is not None:
+            wanted = None if self._wanted is None else self._wanted[1]
+            sampling, to_sampling = self.head.staging(wanted, len(input_ids), bucket)
+        if self.kernels is None or self.device.type == "cpu":
             cuda_graph.stage_inputs(self.buffers, input_ids, positions, context, bucket)
+            stage_sampling(sampling, to_sampling, bucket)
             return
         lengths, tables = context.decode_tensors()
         b = self.buffers
         source = (input_ids, positions, context.slot_mapping, lengths, tables)
         target = (b.input_ids, b.positions, b.slot_mapping, b.context_lens, b.block_tables)
-        self.kernels.stage_decode(source, target, bucket)
+        self.kernels.stage_decode(source + sampling, target + to_sampling, bucket, self.last_token)
 
     def sample_on_rank_0(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """[b] tokens; rank 0's also reach the others' last_token: their next step needs them."""
@@ -140,16 +162,23 @@ class ModelRunner:
         """[b, vocab] logits -> [b] tokens, also written to the sequences' rows of last_token."""
         if self._record is not None:
             self._record.logits = logits.clone()
-        wanted = sampling_inputs(batch, self.model_config.vocab_size, self.device)
-        logits = wanted.filtered(logits)
-        if self.kernels is not None:
-            return self.kernels.sample(
-                logits, wanted.temperatures, wanted.noise, wanted.rows, self.last_token,
-                sampler.GREEDY_BELOW,
-            )  # fmt: skip
-        tokens = sampler.sample(logits, wanted.temperatures, wanted.noise)
-        self.last_token[wanted.rows] = tokens
+        wanted = self._sampling_of(batch)
+        tokens = None if self.head is None else self.head.sample(logits, wanted)
+        if tokens is None:
+            tokens = pick_tokens(self.kernels, wanted.filtered(logits), wanted, self.last_token)
         return tokens
+
+    def _sampling_of(self, batch: Batch) -> SamplingInputs:
+        """What `prepare` uploaded for this batch; uploaded now if it has seen another since."""
+        if self._wanted is not None and self._wanted[0] is batch:
+            return self._wanted[1]
+        return sampling_inputs(batch, self.model_config.vocab_size, self.device)
+
+    def _resolves_late(self, batch: Batch) -> bool:
+        """Whether placeholders may stay: the kernel that fills a graph's buffers replaces them."""
+        if batch.is_prefill or self.kernels is None or self.device.type == "cpu":
+            return False
+        return cuda_graph.pick_bucket(len(batch.items), self.buckets) is not None
 
     def _resolve(self, ids: torch.Tensor) -> torch.Tensor:
         """A placeholder -(row + 1) becomes the row's newest token, here on the device."""
@@ -191,17 +220,8 @@ class ModelRunner:
 
     def _blocks_beside_activations(self, size: int) -> int:
         """Measure the activation peak of the largest prefill, then apply the formula."""
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        self.warm_up()
-        torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info()
-        stats = torch.cuda.memory_stats()
         return kv_cache.num_kvcache_blocks(
-            total,
-            total - free,
-            stats["allocated_bytes.all.peak"],
-            stats["allocated_bytes.all.current"],
+            *warm_up.gpu_memory(self.warm_up),
             size,
             self.config.gpu_memory_utilization,
             self.config.gpu_reserve_bytes,
@@ -235,6 +255,7 @@ class ModelRunner:
             self.block_size,
             self.num_kvcache_blocks,
         )
+        self._resolve(self.last_token[:1])  # decode batches beyond the largest graph need it
         torch.cuda.synchronize()
 
     @torch.inference_mode()
@@ -257,11 +278,15 @@ class ModelRunner:
             self.dtype,
             self.device,
         )
+        if self.group.size == 1:  # several ranks gather the logits and send the tokens around
+            pick = partial(pick_tokens, self.kernels, last_token=self.last_token)
+            self.head = head_graph.HeadGraphs(self.model, self.buffers, pick)
         self.graphs = cuda_graph.capture_all(
             self.model, self.buffers, self.buckets, self._new_graph
         )
+        if self.head is not None:
+            self.head.capture_sampling()
 
     def _new_graph(self, bucket: int) -> cuda_graph.Graph:
-        if self.device.type == "cuda":
-            return cuda_graph.CudaGraph()
-        return cuda_graph.GraphDouble(self.buffers, bucket)
+        graph = cuda_graph.new_graph(self.buffers, bucket)
+        return graph if self.head is None else self.head.extended(graph, bucket)

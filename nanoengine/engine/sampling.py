@@ -1,6 +1,8 @@
 """A batch's sampling parameters as tensors, and the handle of the tokens they lead to."""
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -9,12 +11,16 @@ from nanoengine.engine.sequence import Batch
 from nanoengine.engine.upload import upload
 from nanoengine.layers import sampler
 
+if TYPE_CHECKING:  # importing the kernels needs Triton
+    from nanoengine.kernels.gpu import GpuKernels
+
 
 class SampledTokens:
     """[b] tokens of one run, on the device; reading them waits for the run."""
 
     def __init__(self, tokens: torch.Tensor) -> None:
-        self._host = tokens
+        # a copy in any case: where a graph leaves its tokens, its next replay leaves the next ones
+        self._host = tokens if tokens.is_cuda else tokens.clone()
         self._ready: torch.cuda.Event | None = None
         if tokens.is_cuda:
             self._host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
@@ -45,6 +51,11 @@ class SamplingInputs:
     filters: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
     banned: tuple[torch.Tensor, torch.Tensor] | None
 
+    @property
+    def plain(self) -> bool:
+        """Whether logits are sampled from as they are: no filter, nothing banned."""
+        return self.filters is None and self.banned is None
+
     def filtered(self, logits: torch.Tensor) -> torch.Tensor:
         """[b, vocab] logits with the tokens that must not be chosen at -inf."""
         if self.banned is not None:
@@ -55,7 +66,30 @@ class SamplingInputs:
         return sampler.keep_top(logits, self.temperatures, *self.filters)
 
 
-def sampling_inputs(batch: Batch, vocab_size: int, device: torch.device) -> SamplingInputs:
+@dataclass(slots=True)
+class SamplingArrays:
+    """The same on the host, in the order of SamplingInputs, for a run's one upload.
+
+    filtered, banned: whether the arrays of filters and of banned tokens are among them.
+    """
+
+    arrays: list[np.ndarray]
+    filtered: bool
+    banned: bool
+
+    def uploaded(self, tensors: SequenceOf[torch.Tensor]) -> SamplingInputs:
+        """The inputs, of the tensors that the arrays became."""
+        temperatures, noise, rows, *more = tensors
+        return SamplingInputs(
+            temperatures=temperatures,
+            noise=noise,
+            rows=rows,
+            filters=(more[0], more[1], more[2]) if self.filtered else None,
+            banned=(more[-2], more[-1]) if self.banned else None,
+        )
+
+
+def sampling_arrays(batch: Batch, vocab_size: int) -> SamplingArrays:
     """Collect the rows' parameters; noise depends on a request's seed and the token's position."""
     items = batch.items
     params = [item.seq.params for item in items]
@@ -72,14 +106,30 @@ def sampling_inputs(batch: Batch, vocab_size: int, device: torch.device) -> Samp
         arrays.append(np.array([p.min_p for p in params], np.float32))
     if banned[0]:
         arrays += [np.array(ids, np.int64) for ids in banned]
-    temperatures, noise, rows, *more = upload(arrays, device)
-    return SamplingInputs(
-        temperatures=temperatures,
-        noise=noise,
-        rows=rows,
-        filters=(more[0], more[1], more[2]) if filtered else None,
-        banned=(more[-2], more[-1]) if banned[0] else None,
-    )
+    return SamplingArrays(arrays, filtered, bool(banned[0]))
+
+
+def sampling_inputs(batch: Batch, vocab_size: int, device: torch.device) -> SamplingInputs:
+    """`sampling_arrays` on the device, by an upload of their own."""
+    wanted = sampling_arrays(batch, vocab_size)
+    return wanted.uploaded(upload(wanted.arrays, device))
+
+
+def pick_tokens(
+    kernels: "GpuKernels | None",
+    logits: torch.Tensor,
+    wanted: SamplingInputs,
+    last_token: torch.Tensor,
+) -> torch.Tensor:
+    """[b, vocab] logits -> [b] tokens, also written to the sequences' rows of last_token."""
+    if kernels is not None:
+        return kernels.sample(
+            logits, wanted.temperatures, wanted.noise, wanted.rows, last_token,
+            sampler.GREEDY_BELOW,
+        )  # fmt: skip
+    tokens = sampler.sample(logits, wanted.temperatures, wanted.noise)
+    last_token[wanted.rows] = tokens
+    return tokens
 
 
 def _banned(batch: Batch, vocab_size: int) -> tuple[list[int], list[int]]:

@@ -9,10 +9,12 @@ from nanoengine.context import Context
 from nanoengine.engine.inputs import DecodeInputs, PrefillInputs
 
 PreparedRun = tuple[torch.Tensor, torch.Tensor, Context]
+Arrays = SequenceOf[np.ndarray]
+_DTYPES = {np.dtype(name): getattr(torch, name) for name in ("int64", "int32", "float32")}
 _ALIGN = 16  # bytes: Triton compiles a kernel anew for a pointer that is aligned differently
 
 
-def upload(arrays: SequenceOf[np.ndarray], device: torch.device) -> list[torch.Tensor]:
+def upload(arrays: Arrays, device: torch.device) -> list[torch.Tensor]:
     """The arrays as tensors of the same shapes and dtypes on `device`, without waiting.
 
     On a GPU they are packed end to end into fresh pinned memory (the last step's may still be on
@@ -30,49 +32,50 @@ def upload(arrays: SequenceOf[np.ndarray], device: torch.device) -> list[torch.T
     for start, array in zip(starts, arrays, strict=True):
         host[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     packed = pinned.to(device, non_blocking=True)
-    return [
-        packed[start : start + array.nbytes]
-        .view(torch.from_numpy(array[:0]).dtype)
-        .view(array.shape)
-        for start, array in zip(starts, arrays, strict=True)
-    ]
+    return [_unpacked(packed, start, array) for start, array in zip(starts, arrays, strict=True)]
 
 
-def prefill_run(lists: PrefillInputs, device: torch.device) -> PreparedRun:
-    """A prefill's integer lists as (input_ids, positions, context) on the device."""
-    arrays: list[np.ndarray] = [
-        np.array(lists.input_ids, np.int64),
-        np.array(lists.positions, np.int64),
-        np.array(lists.slot_mapping, np.int32),
-        np.array(lists.cu_seqlens_q, np.int32),
-        np.array(lists.cu_seqlens_k, np.int32),
-    ]
+def _unpacked(packed: torch.Tensor, start: int, array: np.ndarray) -> torch.Tensor:
+    """The array's part of the packed bytes, in its dtype and shape."""
+    part = packed[start : start + array.nbytes].view(_DTYPES[array.dtype])
+    return part if array.ndim == 1 else part.view(array.shape)
+
+
+def upload_run(
+    lists: PrefillInputs | DecodeInputs, device: torch.device, more: Arrays = ()
+) -> tuple[PreparedRun, list[torch.Tensor]]:
+    """A run's integer lists as (input_ids, positions, context) on the device.
+
+    The arrays of `more` come in the same upload; their tensors are the second result.
+    """
+    arrays = [np.array(lists.input_ids, np.int64), np.array(lists.positions, np.int64)]
+    values: list[object] = [lists.slot_mapping]
+    if isinstance(lists, PrefillInputs):
+        values += [lists.cu_seqlens_q, lists.cu_seqlens_k]
+    else:
+        values.append(lists.context_lens)
     if lists.block_tables is not None:
-        arrays.append(np.array(lists.block_tables, np.int32))
-    ids, positions, slots, ends_q, ends_k, *tables = upload(arrays, device)
-    context = Context(
+        values.append(lists.block_tables)
+    arrays += [np.array(value, np.int32) for value in values]
+    tensors = upload([*arrays, *more], device)
+    ids, positions, *rest = tensors[: len(arrays)]
+    context = _context(lists, rest)
+    return (ids, positions, context), tensors[len(arrays) :]
+
+
+def _context(lists: PrefillInputs | DecodeInputs, tensors: list[torch.Tensor]) -> Context:
+    if not isinstance(lists, PrefillInputs):
+        slots, lengths, tables = tensors
+        return Context(
+            is_prefill=False, slot_mapping=slots, context_lens=lengths, block_tables=tables
+        )
+    slots, ends_q, ends_k, *some_tables = tensors
+    return Context(
         is_prefill=True,
         slot_mapping=slots,
         cu_seqlens_q=ends_q,
         cu_seqlens_k=ends_k,
         max_seqlen_q=lists.max_seqlen_q,
         max_seqlen_k=lists.max_seqlen_k,
-        block_tables=tables[0] if tables else None,
+        block_tables=some_tables[0] if some_tables else None,
     )
-    return ids, positions, context
-
-
-def decode_run(lists: DecodeInputs, device: torch.device) -> PreparedRun:
-    """A decode step's integer lists as (input_ids, positions, context) on the device."""
-    arrays: list[np.ndarray] = [
-        np.array(lists.input_ids, np.int64),
-        np.array(lists.positions, np.int64),
-        np.array(lists.slot_mapping, np.int32),
-        np.array(lists.context_lens, np.int32),
-        np.array(lists.block_tables, np.int32),
-    ]
-    ids, positions, slots, lengths, tables = upload(arrays, device)
-    context = Context(
-        is_prefill=False, slot_mapping=slots, context_lens=lengths, block_tables=tables
-    )
-    return ids, positions, context

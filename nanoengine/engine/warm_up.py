@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+import torch
+
 from nanoengine.engine.sequence import Batch, ScheduledItem, Sequence, whole_prompt
 from nanoengine.sampling_params import SamplingParams
 
@@ -15,6 +17,21 @@ def largest_prefill(max_num_batched_tokens: int, max_model_len: int, max_num_seq
     count = max(1, min(max_num_batched_tokens // length, max_num_seqs))
     seqs = [_sequence(i, length) for i in range(count)]
     return Batch([whole_prompt(seq) for seq in seqs], is_prefill=True)
+
+
+def gpu_memory(run: Callable[[], object]) -> tuple[int, int, int, int]:
+    """(total, used, peak, current) bytes of the current GPU around `run`.
+
+    Total and used are the driver's, of the whole card; peak and current the allocator's.
+    """
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    stats = torch.cuda.memory_stats()
+    peak, current = (stats[f"allocated_bytes.all.{what}"] for what in ("peak", "current"))
+    return total, total - free, peak, current
 
 
 def rehearse(

@@ -8,8 +8,10 @@ import torch
 from nanoengine.attention import reference
 from nanoengine.context import Context
 from nanoengine.engine import cuda_graph
+from nanoengine.engine.sampling_graph import SamplingBuffers, stage_sampling
 from nanoengine.kernels import order, products
 from nanoengine.kernels.capability import detect
+from nanoengine.kernels.gated import gated_linear
 from nanoengine.kernels.gpu import ORDER_ABOVE, GpuKernels
 from nanoengine.layers import rotary, sampler
 from nanoengine.layers.activation import silu_and_mul
@@ -154,9 +156,10 @@ def test_every_plan_is_right(arena, kernels, rows, kind):
     for outputs, inputs, gated in shapes:
         plan = products.plan_linear(rows, outputs, inputs, not gated, gated, kernels.device)
         if gated and kind == "split_k":
-            assert plan is products.LIBRARY
-            continue
+            kind = "gated" if rows <= 64 else "library"
         assert plan.kind == kind
+        if plan is products.LIBRARY:
+            continue
         x, weight = arena.randn(rows, inputs), arena.randn(outputs, inputs, std=inputs**-0.5)
         got = products.linear(x, weight, plan, gated, kernels.options)
         want = x.float() @ weight.float().t()
@@ -164,6 +167,20 @@ def test_every_plan_is_right(arena, kernels, rows, kind):
             gate, up = want.chunk(2, 1)
             want = torch.nn.functional.silu(gate) * up
         arena.close(got.sum(0) if got.dim() == 3 else got, want)
+
+
+@pytest.mark.parametrize(("rows", "block"), [(33, 64), (64, 64), (130, 128), (300, 128)])
+def test_gate_and_up_in_one_kernel(arena, kernels, rows, block):
+    """Tiles that stick out below and to the right, and more row tiles than a group."""
+    x, weight = arena.randn(rows, 72), arena.randn(2 * 200, 72, std=0.1)
+    gate, up = (x.float() @ weight.float().t()).chunk(2, 1)
+    got = gated_linear(x, weight, block, kernels.options)
+    arena.close(got, torch.nn.functional.silu(gate) * up)
+
+
+def test_many_rows_take_the_gated_kernel(kernels):
+    plan = products.plan_linear(1024, 6144, 1024, False, True, kernels.device)
+    assert (plan.kind, plan.block_m) == ("gated", 128)
 
 
 def test_guards_leave_products_to_the_library(kernels):
@@ -226,23 +243,35 @@ def test_resolve_placeholders(arena, kernels):
     assert torch.equal(kernels.resolve_placeholders(ids, table), want)
 
 
+@pytest.mark.parametrize("samples", [False, True])
 @pytest.mark.parametrize(("batch", "width"), [(1, 1), (3, 70)])
-def test_stage_decode_agrees_with_stage_inputs(arena, kernels, make_paged, batch, width):
+def test_stage_decode_agrees_with_its_references(arena, kernels, make_paged, batch, width, samples):
     lengths = [2 * width + i for i in range(batch)]
     context = make_paged(arena, lengths, None, 2, 1, 16, 4).context
     ids, positions = torch.randint(0, 99, (2, batch)).to(arena.device)
+    ids[-1] = -3  # a placeholder
+    last_token = torch.tensor([5, 6, 1234, 8], device=arena.device)
+    sampling = torch.rand(batch), torch.rand(batch), torch.arange(7, 7 + batch)
+    sampling = tuple(x.to(arena.device) for x in sampling) if samples else ()
     both = []
     for staged in (False, True):
         buffers = cuda_graph.GraphBuffers.allocate(8, 200, 4, arena.dtype, arena.device)
         buffers.slot_mapping.fill_(77)
         buffers.context_lens.fill_(77)
+        own = SamplingBuffers.allocate(8, arena.device)
+        for tensor in own.tensors:
+            tensor.fill_(77)
         names = ("input_ids", "positions", "slot_mapping", "context_lens", "block_tables")
+        target = tuple(getattr(buffers, name) for name in names)
+        to_sampling = own.tensors if samples else ()
         if staged:
             source = (ids, positions, context.slot_mapping, context.context_lens,
-                      context.block_tables)  # fmt: skip
-            kernels.stage_decode(source, tuple(getattr(buffers, n) for n in names), 4)
+                      context.block_tables, *sampling)  # fmt: skip
+            kernels.stage_decode(source, target + to_sampling, 4, last_token)
         else:
-            cuda_graph.stage_inputs(buffers, ids, positions, context, 4)
-        both.append([getattr(buffers, name) for name in names])
+            known = torch.where(ids < 0, 1234, ids)
+            cuda_graph.stage_inputs(buffers, known, positions, context, 4)
+            stage_sampling(sampling, to_sampling, 4)
+        both.append([*target, *own.tensors])
     for got, want in zip(*both, strict=True):
         assert torch.equal(got, want)

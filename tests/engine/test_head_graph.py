@@ -1,0 +1,284 @@
+"""Logits and sampling in graphs: the tokens of eager steps, and used wherever they can be."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import random_prompts
+
+from nanoengine import SamplingParams
+from nanoengine import context as context_module
+from nanoengine.course import swap
+from nanoengine.engine import head_graph, model_runner
+from nanoengine.engine.model_runner import ModelRunner
+from nanoengine.engine.record import StepRecord
+from nanoengine.engine.sampling import SampledTokens
+from nanoengine.engine.sampling_graph import SamplingBuffers, SamplingDouble, stage_sampling
+from nanoengine.engine.sequence import Batch
+from nanoengine.errors import GraphError
+from nanoengine.llm import LLM
+
+Checkpoint = Callable[[str], Path]
+MakeLLM = Callable[..., LLM]
+CPU = torch.device("cpu")
+
+
+def mixed(count: int, **options: Any) -> list[SamplingParams]:
+    """Greedy and sampled rows in turn; every request ends two steps after the one before."""
+    return [
+        SamplingParams(
+            temperature=0.9 * (i % 2), max_tokens=3 + 2 * i, seed=i, ignore_eos=True, **options
+        )
+        for i in range(count)
+    ]
+
+
+def tokens_of(llm: LLM, params: list[SamplingParams]) -> list[list[int]]:
+    """What the requests say; prompts of different lengths."""
+    prompts = random_prompts([3 + i % 5 for i in range(len(params))])
+    return [out.token_ids for out in llm.generate(prompts, params, use_tqdm=False)]
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets the bucket of every sampling graph's replay."""
+    seen: list[int] = []
+    replay = SamplingDouble.replay
+
+    def counted(self: SamplingDouble) -> None:
+        seen.append(self._bucket)
+        replay(self)
+
+    monkeypatch.setattr(SamplingDouble, "replay", counted)
+    return seen
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_tokens_of_every_batch_size(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int], overlap: bool
+) -> None:
+    params = mixed(21)
+    sizes: set[int] = set()
+    options = {"max_num_seqs": 21, "overlap": overlap}
+    eager = make_llm(checkpoint("qwen3"), enforce_eager=True, **options)
+    graph = make_llm(checkpoint("qwen3"), enforce_eager=False, **options)
+    run = graph.engine.runner.run
+
+    def spy(batch: Batch, record: StepRecord | None = None) -> SampledTokens:
+        if not batch.is_prefill:
+            sizes.add(len(batch.items))
+        return run(batch, record)
+
+    graph.engine.runner.run = spy  # type: ignore[method-assign]
+    expected = tokens_of(eager, params)
+    assert not replays
+    assert tokens_of(graph, params) == expected
+    assert sizes == set(range(1, 22))
+    assert set(replays) == {1, 2, 4, 8, 16, 21}
+
+
+def test_filters_and_banned_tokens_are_sampled_outside(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int]
+) -> None:
+    """In the steps that have them; the logits are the graph's all the same."""
+    params = mixed(9)
+    params[1] = SamplingParams(temperature=1.2, top_k=4, seed=1, max_tokens=6, ignore_eos=True)
+    # every token but a few would end it, so that a step without the ban ends it at once
+    stops = list(range(3, 500))
+    params[2] = SamplingParams(temperature=1.0, seed=2, min_tokens=9, max_tokens=30,
+                               stop_token_ids=stops)  # fmt: skip
+    params[5] = SamplingParams(temperature=1.2, top_p=0.7, seed=5, max_tokens=9, ignore_eos=True)
+    params[6] = SamplingParams(temperature=1.2, min_p=0.2, seed=6, max_tokens=9, ignore_eos=True)
+    expected = tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=True), params)
+    steps: list[StepRecord] = []
+    llm = make_llm(checkpoint("qwen3"), enforce_eager=False, on_step=steps.append)
+    assert tokens_of(llm, params) == expected
+    assert len(expected[2]) >= 9
+    decodes = [step for step in steps if not step.batch.is_prefill]
+    assert 0 < len(replays) < len(decodes)
+
+
+def test_records_hold_the_logits(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int]
+) -> None:
+    """Of each step, and not what a later replay leaves in the same place."""
+    found = []
+    for eager in (True, False):
+        steps: list[StepRecord] = []
+        tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=eager, on_step=steps.append),
+                  mixed(6))  # fmt: skip
+        found.append([step.logits for step in steps])
+    assert replays
+    for want, got in zip(*found, strict=True):
+        assert want is not None
+        assert got is not None
+        torch.testing.assert_close(got, want)
+
+
+def test_preemption_in_a_small_pool(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int]
+) -> None:
+    params = mixed(12)
+    expected = tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=True), params)
+    llm = make_llm(checkpoint("qwen3"), enforce_eager=False, num_kvcache_blocks=20)
+    assert tokens_of(llm, params) == expected
+    assert llm.engine.stats()["preemptions"] > 0
+    assert replays
+
+
+def test_a_larger_bucket_ends_with_the_body(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = mixed(14)
+    expected = tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=True), params)
+    monkeypatch.setattr(head_graph, "LARGEST", 4)
+    llm = make_llm(checkpoint("qwen3"), enforce_eager=False)
+    assert tokens_of(llm, params) == expected
+    head = llm.engine.runner.head
+    assert head is not None
+    assert sorted(head.logits) == sorted(set(replays)) == [1, 2, 4]
+
+
+# -- a student's run ---------------------------------------------------------------------------
+
+
+def with_steps(change: Callable[[ModelRunner, torch.Tensor, torch.Tensor], torch.Tensor]) -> Any:
+    """`ModelRunner.run` with something between steps 3 and 4."""
+
+    @torch.inference_mode()
+    def run(self: ModelRunner, batch: Batch, record: StepRecord | None = None) -> SampledTokens:
+        self._record = record
+        input_ids, positions, context = self.prepare(batch)
+        with context_module.use_context(context):
+            hidden = self.run_model(input_ids, positions)
+            logits = change(self, hidden, self.model.compute_logits(hidden))
+            return SampledTokens(self.sample_on_rank_0(logits, batch))
+
+    return run
+
+
+CHANGES: dict[str, Callable[[ModelRunner, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "nothing": lambda runner, hidden, logits: logits,
+    "a copy": lambda runner, hidden, logits: logits.clone(),
+    "hidden states of its own": lambda runner, hidden, logits: runner.model.compute_logits(
+        hidden.clone() * 2
+    ),
+    "halved in place": lambda runner, hidden, logits: logits.mul_(0.5),
+    "another tensor": lambda runner, hidden, logits: -logits,
+    "a token banned in place": lambda runner, hidden, logits: logits.index_fill_(
+        1, torch.tensor([5, 6]), -torch.inf
+    ),
+    "the logits twice": lambda runner, hidden, logits: runner.model.compute_logits(hidden),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_any_run_gives_the_tokens_of_eager_steps(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int], name: str
+) -> None:
+    """The five steps mean what they say, also for who does something between them."""
+    params = mixed(9)
+    with swap("06.run", with_steps(CHANGES[name])):
+        expected = tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=True), params)
+        assert tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=False), params) == expected
+    in_place = name in ("nothing", "halved in place", "a token banned in place", "the logits twice")
+    assert bool(replays) == in_place
+
+
+def test_inputs_of_another_batch_are_not_replayed(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever samples for a batch that `prepare` has not seen gets that batch's parameters."""
+    params = mixed(7)
+    expected = tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=True), params)
+    sample = ModelRunner.sample
+
+    def rebuilt(self: ModelRunner, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return sample(self, logits, Batch(list(batch.items), batch.is_prefill))
+
+    monkeypatch.setattr(ModelRunner, "sample", rebuilt)
+    assert tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=False), params) == expected
+    assert not replays
+
+
+# -- the rules ---------------------------------------------------------------------------------
+
+
+def toy(bucket: int = 4) -> tuple[SamplingBuffers, dict[int, torch.Tensor], SamplingDouble]:
+    """A captured double whose tokens are the rows' numbers, and its logits full of ones."""
+    buffers, logits = SamplingBuffers.allocate(bucket, CPU), torch.ones(bucket, 3)
+    results = {bucket: torch.zeros(bucket, dtype=torch.int64)}
+    double = SamplingDouble(buffers, results, logits, bucket)
+
+    def body() -> None:
+        results[bucket].copy_(torch.where(logits[:, 0].isnan(), 99, buffers.rows))
+
+    double.capture(body, None)
+    return buffers, results, double
+
+
+def test_padded_rows_are_no_numbers_and_give_no_tokens() -> None:
+    buffers, results, double = toy()
+    wanted = torch.tensor([0.0, 0.7]), torch.tensor([0.1, 0.2]), torch.tensor([3, 1])
+    stage_sampling(wanted, buffers.tensors, 4)
+    double.replay()
+    assert results[4].tolist() == [3, 1, -1, -1]
+    stage_sampling(tuple(x[:1] for x in wanted), buffers.tensors, 2)  # of a smaller bucket
+    assert buffers.rows.tolist() == [3, -1, -1, -1]
+    double.replay()
+    assert results[4].tolist() == [3, -1, -1, -1]
+
+
+@pytest.mark.parametrize("name", SamplingBuffers.__dataclass_fields__)
+def test_a_replaced_buffer_is_an_error(name: str) -> None:
+    buffers, _, double = toy()
+    setattr(buffers, name, getattr(buffers, name).clone())
+    with pytest.raises(GraphError, match=f"buffer {name} is another tensor"):
+        double.replay()
+
+
+def test_a_padded_row_that_is_sampled_is_an_error() -> None:
+    buffers, _, double = toy()
+    buffers.temperatures[2] = 0.5
+    with pytest.raises(GraphError, match=r"row 2 of bucket 4 is padding with temperature 0\.5"):
+        double.replay()
+
+
+def test_a_replay_before_its_capture_is_an_error() -> None:
+    with pytest.raises(GraphError, match="bucket 2 is replayed before its capture"):
+        SamplingDouble(SamplingBuffers.allocate(2, CPU), {}, torch.ones(2, 3), 2).replay()
+
+
+def forget_the_padding(source: Any, target: Any, bucket: int) -> None:
+    """A plausible mistake: stage the live rows alone."""
+    stage_sampling(source, target, len(source[0]))
+
+
+def test_stale_padding_shows(
+    checkpoint: Checkpoint, make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that has ended would go on writing its token where another sequence's belongs."""
+    params = mixed(11)
+    expected = tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=True), params)
+    monkeypatch.setattr(model_runner, "stage_sampling", forget_the_padding)
+    llm = make_llm(checkpoint("qwen3"), enforce_eager=False, num_kvcache_blocks=40)
+    assert tokens_of(llm, params) != expected
+
+
+def test_an_engine_leaves_no_cycle_behind(checkpoint: Checkpoint) -> None:
+    """The model's memory is free as soon as nobody has it, without the garbage collector."""
+    llm = LLM(checkpoint("qwen3"), device="cpu", num_kvcache_blocks=16, enforce_eager=False)
+    assert "compute_logits" in vars(llm.engine.runner.model)
+    head = weakref.ref(llm.engine.runner.model.lm_head)
+    gc.collect()
+    gc.disable()
+    try:
+        llm.close()
+        del llm
+        assert head() is None
+    finally:
+        gc.enable()
