@@ -121,15 +121,17 @@ def plan_decode(batch: int, kv_heads: int, block_d: int, device: Capability) -> 
     """The launch shape for a batch size; a graph is captured with it, so lengths cannot matter.
 
     Split until four programs a multiprocessor exist, at most 32 splits: an H200 and 8 kv heads
-    give 32 splits for one sequence, 8 for 8 sequences, 2 for 32 and 1 from 40 on.
+    give 32 splits for one sequence, 8 for 8 sequences, 2 for 32 and 1 from 34 on.
     """
-    splits = 1
-    while splits < 32 and 2 * splits * batch * kv_heads <= 4 * device.sms:
+    programs, splits = batch * kv_heads, 1
+    while splits < 32 and 2 * splits * programs <= 4 * device.sms:
         splits *= 2
-    tile = 64
+    tile, warps, stages = 64, 4, 3
+    if programs > 4 * device.sms:  # they come in waves: many small ones leave the chip fuller
+        tile, warps, stages = 32, 2, 4
     if block_d > 128 or device.shared_memory < 160 * 1024:
-        tile = 32  # K and V of a tile, twice, must fit into shared memory
-    return DecodePlan(splits, tile, warps=4, stages=3)
+        tile, stages = 32, 3  # K and V of a tile, twice, must fit into shared memory
+    return DecodePlan(splits, tile, warps, stages)
 
 
 def decode_attention(

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from nanoengine.kernels.capability import Capability
 from nanoengine.kernels.pdl import start_next, wait
@@ -22,36 +21,25 @@ from nanoengine.kernels.softmax import LOG2E, attend_tile, load_blocks, slots_of
 
 @triton.jit
 def _walk(
-    q, k_source, v_source, table_ptr, first, end, limit, k_stride, v_stride, start_k, column,
-    m, total, acc, scale_log2, D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, SOURCE: tl.constexpr, MASKED: tl.constexpr,
+    q, k_ptr, v_ptr, table_ptr, first, end, limit, k_stride, v_stride, m, total, acc, scale_log2,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    PAGED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Attend to keys [first, end); with MASKED, a query sees only keys below its `limit`.
-
-    SOURCE: k_source and v_source are the caches ("paged"), tensor descriptors ("tma") or plain
-    pointers to this step's keys ("fresh"), whose first is row `start_k`, column `column`.
-    """
+    """Attend to keys [first, end); with MASKED, a query sees only keys below its `limit`."""
     key, d = tl.arange(0, BN), tl.arange(0, BLOCK_D)[None, :]
-    if SOURCE == "paged":  # block ids one tile ahead, as in decode_attention
+    if PAGED:  # block ids one tile ahead, as in decode_attention
         blocks = load_blocks(table_ptr, first, key, end, BLOCK_SIZE, BN)
     for start in range(first, end, BN):
-        live = (start + key < end)[:, None]
-        if SOURCE == "tma":
-            k = k_source.load([start_k + start, column])
-            v = v_source.load([start_k + start, column])
-            if MASKED:  # behind the end lies the next sequence, whose NaN would be our NaN
-                v = tl.where(live, v, 0.0)
+        if PAGED:
+            row = slots_of(blocks, start, key, BLOCK_SIZE)[:, None]
+            blocks = load_blocks(table_ptr, start + BN, key, end, BLOCK_SIZE, BN)
         else:
-            if SOURCE == "paged":
-                row = slots_of(blocks, start, key, BLOCK_SIZE)[:, None]
-                blocks = load_blocks(table_ptr, start + BN, key, end, BLOCK_SIZE, BN)
-            else:
-                row = (start_k + start + key)[:, None].to(tl.int64)
-            inside = d < D
-            if MASKED:
-                inside = inside & live
-            k = tl.load(k_source + row * k_stride + column + d, mask=inside, other=0.0)
-            v = tl.load(v_source + row * v_stride + column + d, mask=inside, other=0.0)
+            row = (start + key)[:, None].to(tl.int64)
+        inside = d < D
+        if MASKED:
+            inside = inside & (start + key < end)[:, None]
+        k = tl.load(k_ptr + row * k_stride + d, mask=inside, other=0.0)
+        v = tl.load(v_ptr + row * v_stride + d, mask=inside, other=0.0)
         visible = (start + key)[None, :] < limit[:, None]
         m, total, acc = attend_tile(q, k, v, visible, m, total, acc, scale_log2, MASKED=MASKED)
     return m, total, acc
@@ -59,50 +47,47 @@ def _walk(
 
 @triton.jit(do_not_specialize=["table_stride", "query_blocks"])
 def _prefill(
-    q_ptr, k_source, v_source, out_ptr, cu_q_ptr, cu_k_ptr, table_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, cu_q_ptr, cu_k_ptr, table_ptr,
     q_stride, k_stride, v_stride, table_stride, query_blocks, scale_log2,
     HEADS: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    SOURCE: tl.constexpr, PDL: tl.constexpr,
+    PAGED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (head, sequence, block of BM queries); the longest blocks start first."""
     head, b = tl.program_id(0), tl.program_id(1)
     first_query = (query_blocks - 1 - tl.program_id(2)) * BM
     start_next(PDL)
-    start_q, start_k = tl.load(cu_q_ptr + b), tl.load(cu_k_ptr + b)
-    num_q = tl.load(cu_q_ptr + b + 1) - start_q
-    num_k = tl.load(cu_k_ptr + b + 1) - start_k
+    start_q, start_k = tl.load(cu_q_ptr + b).to(tl.int64), tl.load(cu_k_ptr + b).to(tl.int64)
+    num_q = (tl.load(cu_q_ptr + b + 1) - start_q).to(tl.int32)
+    num_k = (tl.load(cu_k_ptr + b + 1) - start_k).to(tl.int32)
     wait(PDL)
     if first_query >= num_q:
         return
     query, d = first_query + tl.arange(0, BM), tl.arange(0, BLOCK_D)[None, :]
-    row = (start_q + query).to(tl.int64)[:, None]
+    row = (start_q + query)[:, None]
     inside = (query < num_q)[:, None] & (d < D)
     q = tl.load(q_ptr + row * q_stride + head * D + d, mask=inside, other=0.0)
     limit = query + 1 + num_k - num_q  # a query sees the history and the keys up to its own
-    table_ptr += b.to(tl.int64) * table_stride
-    column = head // G * D
+    k_ptr, v_ptr = k_ptr + head // G * D, v_ptr + head // G * D
+    if PAGED:
+        table_ptr += b * table_stride
+    else:
+        k_ptr, v_ptr = k_ptr + start_k * k_stride, v_ptr + start_k * v_stride
     full = (first_query + 1 + num_k - num_q) // BN * BN  # every query of the block sees these keys
     end = tl.minimum(first_query + BM + num_k - num_q, num_k)
     m = tl.full([BM], -1e30, tl.float32)
     total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, BLOCK_D], tl.float32)
     m, total, acc = _walk(
-        q, k_source, v_source, table_ptr, 0, full, limit, k_stride, v_stride, start_k, column,
-        m, total, acc, scale_log2, D, BLOCK_D, BN, BLOCK_SIZE, SOURCE, MASKED=False,
+        q, k_ptr, v_ptr, table_ptr, 0, full, limit, k_stride, v_stride, m, total, acc, scale_log2,
+        D, BLOCK_D, BN, BLOCK_SIZE, PAGED, MASKED=False,
     )  # fmt: skip
     m, total, acc = _walk(
-        q, k_source, v_source, table_ptr, full, end, limit, k_stride, v_stride, start_k, column,
-        m, total, acc, scale_log2, D, BLOCK_D, BN, BLOCK_SIZE, SOURCE, MASKED=True,
+        q, k_ptr, v_ptr, table_ptr, full, end, limit, k_stride, v_stride, m, total, acc, scale_log2,
+        D, BLOCK_D, BN, BLOCK_SIZE, PAGED, MASKED=True,
     )  # fmt: skip
     out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + row * HEADS * D + head * D + d, out, mask=inside)
-
-
-def _descriptor(x: torch.Tensor, rows: int) -> TensorDescriptor:
-    """Boxes of `rows` tokens and one head of x, [n, kv_heads, head_dim] (rows may be longer)."""
-    n, kv_heads, dim = x.shape
-    return TensorDescriptor(x, [n, kv_heads * dim], [x.stride(0), 1], [rows, dim])
 
 
 def prefill_attention(
@@ -127,21 +112,18 @@ def prefill_attention(
     kv_heads, paged = k.shape[-2], block_tables is not None
     q, k, v = (x if x.stride()[-2:] == (dim, 1) else x.contiguous() for x in (q, k, v))
     block_d = max(16, triton.next_power_of_2(dim))
-    # 64 x 64 with three stages: 16 x 1024 tokens in 215 microseconds on an H200; large heads or
-    # an older card's shared memory take smaller tiles
+    # 64 x 64 with three stages: 16 x 1024 tokens in 233 microseconds on an H200 (boxes fetched by
+    # the hardware, TMA, at their best 225); large heads or an older card's shared memory take
+    # smaller tiles
     small = block_d > 128 or device.shared_memory < 160 * 1024
     queries, keys, stages = (64, 32, 2) if small else (64, 64, 3)
-    # fresh keys lie in one piece: the hardware that copies boxes (TMA) fetches them
-    boxes = device.tma and not paged and block_d == dim and k.stride(0) * k.itemsize % 16 == 0
     out, query_blocks = q.new_empty(q.shape), triton.cdiv(max_seqlen_q, queries)
     _prefill[(heads, len(cu_seqlens_q) - 1, query_blocks)](
-        q, _descriptor(k, keys) if boxes else k, _descriptor(v, keys) if boxes else v, out,
-        cu_seqlens_q, cu_seqlens_k, cu_seqlens_q if block_tables is None else block_tables,
-        q.stride(0), k.stride(-3), v.stride(-3),
+        q, k, v, out, cu_seqlens_q, cu_seqlens_k, cu_seqlens_q if block_tables is None else
+        block_tables, q.stride(0), k.stride(-3), v.stride(-3),
         0 if block_tables is None else block_tables.stride(0), query_blocks, scale * LOG2E,
         HEADS=heads, G=heads // kv_heads, D=dim, BLOCK_D=block_d,
-        BLOCK_SIZE=k.shape[1] if paged else 1, BM=queries, BN=keys,
-        SOURCE="paged" if paged else "tma" if boxes else "fresh",
+        BLOCK_SIZE=k.shape[1] if paged else 1, BM=queries, BN=keys, PAGED=paged,
         num_warps=4, num_stages=stages, **options,
     )  # fmt: skip
     return out

@@ -22,6 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from nanoengine.kernels.activation import silu
 from nanoengine.kernels.capability import Capability
+from nanoengine.kernels.gated import gated_linear
 from nanoengine.kernels.pdl import start_next, wait
 
 
@@ -120,8 +121,8 @@ def _split_k(
 
 
 class Plan(NamedTuple):
-    """How to run one product. kind: "gemv", "skinny", "split_k" or "library"; parts of the inner
-    axis; block_m, block_n: the output tile."""
+    """How to run one product. kind: "gemv", "skinny", "split_k", "gated" (`gated.py`) or
+    "library"; parts of the inner axis; block_m, block_n: the output tile."""
 
     kind: str
     parts: int = 1
@@ -142,8 +143,11 @@ def plan_linear(
         rows     o_proj       down_proj    qkv_proj    gate_up with SiLU
         1        2.2 / 12.7   2.8 / 6.7    2.8 / 5.3   4.1 / 6.8
         8        2.0 / 5.9    2.4 / 6.7    3.2 / 5.2   5.4 / 6.9
-        64       3.3 / 5.8    3.8 / 7.1    library     library
+        64       3.7 / 6.0    4.1 / 7.4    4.4 / 5.6   7.5 / 7.6
         256      5.0 / 6.4    6.1 / 7.7    library     library
+        16,384   library      library      library     313 / 345
+
+    and of Qwen3-4B at 64 rows: o_proj 8.0 / 10.2, down_proj 16.3 / 18.6, gate_up 32.8 / 34.6.
     """
     if rows == 1 and inputs <= 16_384:
         return Plan("gemv")
@@ -154,12 +158,14 @@ def plan_linear(
         split = triton.cdiv(inputs, 512 if rows <= 16 and tiles >= 64 else 256)
         if parts and tiles * split <= 3 * device.sms:
             return Plan("skinny", split, 16 if rows <= 16 else 32, 64)
-    if parts and not gated and device.tma and rows <= 512 and inputs % 8 == 0:
+    if not device.tma or device.shared_memory < 200 * 1024 or inputs % 8:
+        return LIBRARY
+    if gated and (32 < rows <= 64 or rows >= 1024):
+        return Plan("gated", 1, *((64, 64) if rows <= 64 else (128, 128)))
+    if parts and not gated and rows <= 512:  # one wave of programs, of 256 inputs or more each
         block_m = 64 if rows <= 128 else 128
         programs = triton.cdiv(rows, block_m) * tiles
-        split = min(8, triton.cdiv(inputs, 256))
-        while split > 1 and programs * split > device.sms:
-            split //= 2
+        split = min(8, triton.cdiv(inputs, 256), device.sms // programs)
         if split > 1:
             return Plan("split_k", split, block_m, 64)
     return LIBRARY
@@ -176,6 +182,8 @@ def linear(
     rows, (outputs, inputs) = len(x), weight.shape
     if plan.kind == "gemv":
         return _launch_gemv(x, weight, gated, options)
+    if plan.kind == "gated":
+        return gated_linear(x, weight, plan.block_m, options)
     dtype = torch.float32 if plan.parts > 1 else x.dtype
     shape = (plan.parts, rows, outputs) if plan.parts > 1 else (rows, outputs // (1 + gated))
     y = torch.empty(shape, dtype=dtype, device=x.device)
@@ -192,7 +200,7 @@ def linear(
         TensorDescriptor(x, [rows, inputs], [inputs, 1], [plan.block_m, block_k]),
         TensorDescriptor(weight, [outputs, inputs], [inputs, 1], [plan.block_n, block_k]),
         y, rows, outputs, inputs, triton.cdiv(span, block_k) * block_k, BM=plan.block_m,
-        BN=plan.block_n, BK=block_k, SWAP=swap, num_warps=4, num_stages=3, **options,
+        BN=plan.block_n, BK=block_k, SWAP=swap, num_warps=4, num_stages=4, **options,
     )  # fmt: skip
     return y
 

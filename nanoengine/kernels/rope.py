@@ -110,8 +110,7 @@ def rotate_and_store(
     q_gain, k_gain = gains if gains is not None else (out, out)
     carved = caches[0].numel() > 0
     k_cache, v_cache = caches if carved else (out, out)  # a pointer that is never followed
-    # few heads a program: enough programs for few tokens; many: a token's angles are read once
-    group = min(8 if tokens < 1024 else 32, triton.next_power_of_2(total))
+    group = min(8, triton.next_power_of_2(total))  # enough programs also for one token
     _rotate_and_store[(tokens, triton.cdiv(total, group))](
         qkv, q_gain, k_gain, *cos_sin, slot_mapping, out, k_cache, v_cache, tokens, eps,
         H=num_heads, KVH=kv_heads, D=dim, BLOCK_HALF=triton.next_power_of_2(dim // 2), HB=group,
