@@ -116,5 +116,5 @@ def rotate_and_store(
         H=num_heads, KVH=kv_heads, D=dim, BLOCK_HALF=triton.next_power_of_2(dim // 2), HB=group,
         PARTS=parts, NORM=gains is not None, CACHE=carved, num_warps=4, **options,
     )  # fmt: skip
-    q, k, v = out.view(tokens, total, dim).split((num_heads, kv_heads, kv_heads), 1)
-    return q, k, v
+    rows, first_v = out.view(tokens, total, dim), num_heads + kv_heads
+    return rows[:, :num_heads], rows[:, num_heads:first_v], rows[:, first_v:]
