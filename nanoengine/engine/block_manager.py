@@ -97,7 +97,7 @@ class BlockManager:
 
         The last token is counted in the length but not cached: its slot must exist now.
         """
-        return self.blocks_for(len(seq)) > len(seq.block_table)
+        return len(seq.token_ids) > len(seq.block_table) * self.block_size
 
     def append_block(self, seq: Sequence) -> None:
         """Give a decoding sequence one more block."""

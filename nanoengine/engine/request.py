@@ -45,13 +45,13 @@ class Request:
         if not output.token_ids:
             output.num_reused_tokens = seq.num_reused_tokens
         output.token_ids.append(token)
-        stopped = self._grow_text(token)
-        enough = len(output.token_ids) >= seq.params.min_tokens
-        if stopped or (token in seq.stop_token_ids and enough):
+        count = len(output.token_ids)
+        stopped = self._detokenizer is not None and self._grow_text(self._detokenizer.push(token))
+        if stopped or (token in seq.stop_token_ids and count >= seq.params.min_tokens):
             output.finish_reason = "stop"
-        elif seq.num_prompt_tokens + len(output.token_ids) >= seq.max_total_tokens:
+        elif seq.num_prompt_tokens + count >= seq.max_total_tokens:
             output.finish_reason = "length"
-        if output.finished and not stopped:
+        if output.finish_reason is not None and not stopped:
             self._flush_text()
 
     def abort(self) -> None:
@@ -60,11 +60,8 @@ class Request:
             self.output.finish_reason = "abort"
             self._flush_text()
 
-    def _grow_text(self, token: int) -> bool:
-        """Add the token's text; True when it completes a stop string."""
-        if self._detokenizer is None:
-            return False
-        delta = self._detokenizer.push(token)
+    def _grow_text(self, delta: str) -> bool:
+        """Add a token's text; True when it completes a stop string."""
         if len(self.output.token_ids) < self.seq.params.min_tokens:
             self.output.text += delta
             return False

@@ -54,11 +54,13 @@ class Scheduler:
 
     def decoding(self) -> list[Sequence]:
         """Running sequences that take one more token in the next step."""
-        return [s for s in self._live() if not s.is_prefilling and not s.is_length_stopped]
-
-    def _live(self) -> list[Sequence]:
+        running = Status.RUNNING
         # a finished sequence stays in `running` while a launched step still writes its blocks
-        return [seq for seq in self.running if seq.status is Status.RUNNING]
+        return [
+            seq
+            for seq in self.running
+            if seq.status is running and not seq.is_prefilling and not seq.is_length_stopped
+        ]
 
     def must_preempt(self) -> bool:
         """Whether the decoding sequences need more new blocks than are free.
@@ -66,8 +68,10 @@ class Scheduler:
         The engine applies the step in flight first: it may free blocks, and a sequence whose
         newest token is unknown cannot be recomputed.
         """
-        needed = sum(self.block_manager.needs_block(seq) for seq in self.decoding())
-        return needed > len(self.block_manager.free_block_ids)
+        free = len(self.block_manager.free_block_ids)
+        if len(self.running) <= free:  # each needs at most one: no need to count
+            return False
+        return sum(self.block_manager.needs_block(seq) for seq in self.decoding()) > free
 
     def schedule(self) -> Step | None:
         """The next step, or None when nothing can run now.
@@ -101,10 +105,9 @@ class Scheduler:
             items.append(self._item(seq, chunk))
             return chunk
 
-        # At most one prompt is half done, for only the last one admitted can have met the end of
-        # the budget; and something is left for it, for fewer sequences run than the budget has
-        # tokens.
-        for seq in self._live():
+        # Only the prompt that was admitted last can have met the end of the budget and be half
+        # done; and something is left for it, for fewer sequences run than the budget has tokens.
+        for seq in self.running[-1:]:
             if seq.is_prefilling:
                 budget -= take(seq)
         while budget > 0 and self.waiting and len(self.running) < self.max_num_seqs:
@@ -118,7 +121,7 @@ class Scheduler:
     def _item(self, seq: Sequence, num_tokens: int) -> ScheduledItem:
         start, end = seq.num_cached_tokens, seq.num_cached_tokens + num_tokens
         seq.num_scheduled_tokens = num_tokens
-        return ScheduledItem(seq, start, end, emits=end == len(seq))
+        return ScheduledItem(seq, start, end, end == len(seq.token_ids))
 
     def _admit(self, seq: Sequence) -> None:
         self.waiting.popleft()
@@ -152,14 +155,14 @@ class Scheduler:
         """
         seq, start, end, emits = item
         seq.in_flight -= 1
-        late = seq.status is Status.FINISHED
-        if not late:
-            if emits:
-                seq.token_ids[end] = token
-            self.block_manager.hash_blocks(seq, start, end)
-        elif seq.in_flight == 0:
-            self._leave(seq)
-        return emits and not late
+        if seq.status is Status.FINISHED:
+            if seq.in_flight == 0:
+                self._leave(seq)
+            return False
+        if emits:
+            seq.token_ids[end] = token
+        self.block_manager.hash_blocks(seq, start, end)
+        return emits
 
     def finish(self, seq: Sequence, num_tokens: int | None = None) -> None:
         """End a sequence, keeping its first `num_tokens` tokens.
