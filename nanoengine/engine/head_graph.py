@@ -110,7 +110,8 @@ class HeadGraphs:
     def sample(self, logits: torch.Tensor, wanted: SamplingInputs) -> torch.Tensor | None:
         """[b] tokens by a replay; None where it must be done one operation at a time.
 
-        It must unless `wanted` was staged for the newest replay and `logits` are that replay's.
+        A replay needs that `wanted` was staged for the newest step and `logits` are that step's.
+        On a GPU the next replay writes over the tokens: SampledTokens has copied them before.
         """
         staged, self._staged = self._staged, None
         if self.newest is None or staged is not wanted or not wanted.plain:
@@ -119,7 +120,8 @@ class HeadGraphs:
         if logits.data_ptr() != own.data_ptr() or logits.shape != own.shape:
             return None
         self._graphs[self.newest].replay()
-        return self._tokens[self.newest][: len(logits)]
+        tokens = self._tokens[self.newest][: len(logits)]
+        return tokens if tokens.is_cuda else tokens.clone()  # on a CPU SampledTokens copies nothing
 
 
 def _find_logits_first(model: Qwen3ForCausalLM, head: HeadGraphs) -> None:

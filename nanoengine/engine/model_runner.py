@@ -139,7 +139,7 @@ class ModelRunner:
         if self.head is not None:
             wanted = None if self._wanted is None else self._wanted[1]
             sampling, to_sampling = self.head.staging(wanted, len(input_ids), bucket)
-        if self.kernels is None or self.device.type == "cpu":
+        if self.kernels is None or not self._stages_by_kernel:
             cuda_graph.stage_inputs(self.buffers, input_ids, positions, context, bucket)
             stage_sampling(sampling, to_sampling, bucket)
             return
@@ -174,9 +174,13 @@ class ModelRunner:
             return self._wanted[1]
         return sampling_inputs(batch, self.model_config.vocab_size, self.device)
 
+    @property
+    def _stages_by_kernel(self) -> bool:
+        return self.kernels is not None and self.device.type == "cuda"
+
     def _resolves_late(self, batch: Batch) -> bool:
         """Whether placeholders may stay: the kernel that fills a graph's buffers replaces them."""
-        if batch.is_prefill or self.kernels is None or self.device.type == "cpu":
+        if batch.is_prefill or not self._stages_by_kernel:
             return False
         return cuda_graph.pick_bucket(len(batch.items), self.buckets) is not None
 
@@ -190,13 +194,9 @@ class ModelRunner:
         """Decide the pool's size, carve it, and bind every layer's part."""
         config, model = self.config, self.model_config
         itemsize = self.dtype.itemsize
+        layers, heads, head_dim = model.num_hidden_layers, model.num_key_value_heads, model.head_dim
         size = kv_cache.block_bytes(
-            model.num_hidden_layers,
-            self.block_size,
-            model.num_key_value_heads,
-            model.head_dim,
-            itemsize,
-            self.group.size,
+            layers, self.block_size, heads, head_dim, itemsize, self.group.size
         )
         blocks = config.num_kvcache_blocks
         if blocks is None and self.device.type == "cpu":
@@ -206,14 +206,9 @@ class ModelRunner:
         elif blocks is None:
             blocks = self._blocks_beside_activations(size)
         blocks = self.group.agree("KV blocks", blocks)
+        heads = max(1, heads // self.group.size)
         cache = kv_cache.allocate_kv_cache(
-            model.num_hidden_layers,
-            blocks,
-            self.block_size,
-            max(1, model.num_key_value_heads // self.group.size),
-            model.head_dim,
-            self.dtype,
-            self.device,
+            layers, blocks, self.block_size, heads, head_dim, self.dtype, self.device
         )
         kv_cache.bind_kv_cache(self.model, cache)
         return cache

@@ -19,8 +19,7 @@ class SampledTokens:
     """[b] tokens of one run, on the device; reading them waits for the run."""
 
     def __init__(self, tokens: torch.Tensor) -> None:
-        # a copy in any case: where a graph leaves its tokens, its next replay leaves the next ones
-        self._host = tokens if tokens.is_cuda else tokens.clone()
+        self._host = tokens
         self._ready: torch.cuda.Event | None = None
         if tokens.is_cuda:
             self._host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)

@@ -37,7 +37,7 @@ def gpu_memory(run: Callable[[], object]) -> tuple[int, int, int, int]:
 def rehearse(
     run: Callable[[Batch], object], budget: int, max_len: int, block_size: int, num_blocks: int
 ) -> None:
-    """Run prefills of many sizes, with and without history, and a decode step.
+    """Run prefills of many sizes, with and without history, and decode steps, one with a filter.
 
     Kernels and libraries choose by size, and compile or load what they choose on first use: here,
     and not inside a user's first request. The cache is written at random; nothing is in it yet.
@@ -52,7 +52,9 @@ def rehearse(
     seq.block_table, seq.row = [0], 0
     seq.token_ids[-1] = -1  # a placeholder, as in every overlapped step
     end = len(seq)
-    run(Batch([ScheduledItem(seq, end - 1, end, emits=True)], is_prefill=False))
+    for params in (SamplingParams(), SamplingParams(top_k=1)):  # filtered logits are float32
+        seq.params = params
+        run(Batch([ScheduledItem(seq, end - 1, end, emits=True)], is_prefill=False))
 
 
 def _sizes(budget: int) -> Iterator[int]:

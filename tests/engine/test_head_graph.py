@@ -1,6 +1,7 @@
 """Logits and sampling in graphs: the tokens of eager steps, and used wherever they can be."""
 
 import gc
+import itertools
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,11 @@ from tiny_models import random_prompts
 from nanoengine import SamplingParams
 from nanoengine import context as context_module
 from nanoengine.course import swap
-from nanoengine.engine import head_graph, model_runner
+from nanoengine.engine import cuda_graph, head_graph, model_runner
+from nanoengine.engine.cuda_graph import pick_bucket
 from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.engine.record import StepRecord
-from nanoengine.engine.sampling import SampledTokens
+from nanoengine.engine.sampling import SampledTokens, SamplingInputs
 from nanoengine.engine.sampling_graph import SamplingBuffers, SamplingDouble, stage_sampling
 from nanoengine.engine.sequence import Batch
 from nanoengine.errors import GraphError
@@ -143,6 +145,45 @@ def test_a_larger_bucket_ends_with_the_body(
     assert sorted(head.logits) == sorted(set(replays)) == [1, 2, 4]
 
 
+def test_a_bucket_larger_than_needed(
+    checkpoint: Checkpoint, make_llm: MakeLLM, replays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small batches in the large bucket, every other step: the small one's logits are old."""
+    params = mixed(4)
+    expected = tokens_of(make_llm(checkpoint("qwen3"), enforce_eager=True), params)
+    monkeypatch.setattr(head_graph, "LARGEST", 4)
+    llm = make_llm(checkpoint("qwen3"), enforce_eager=False)
+    turns = itertools.cycle((False, True))
+    monkeypatch.setattr(
+        cuda_graph,
+        "pick_bucket",
+        lambda batch, buckets: pick_bucket(batch, buckets[-1:] if next(turns) else buckets),
+    )
+    assert tokens_of(llm, params) == expected
+    assert replays
+
+
+def test_logits_and_tokens_stay_where_they_are(
+    checkpoint: Checkpoint, make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a real graph's do: who keeps them without a copy sees the next step's."""
+    llm = make_llm(checkpoint("qwen3"), enforce_eager=False)
+    head = llm.engine.runner.head
+    assert head is not None
+    sample, places = head.sample, set()
+
+    def spy(logits: torch.Tensor, wanted: SamplingInputs) -> torch.Tensor | None:
+        tokens = sample(logits, wanted)
+        if tokens is not None:
+            assert head.newest is not None
+            places.add((head.newest, logits.data_ptr(), head._tokens[head.newest].data_ptr()))
+        return tokens
+
+    monkeypatch.setattr(head, "sample", spy)
+    tokens_of(llm, mixed(9))
+    assert sorted(bucket for bucket, _, _ in places) == [1, 2, 4, 8, 16]
+
+
 # -- a student's run ---------------------------------------------------------------------------
 
 
@@ -208,44 +249,47 @@ def test_inputs_of_another_batch_are_not_replayed(
 # -- the rules ---------------------------------------------------------------------------------
 
 
-def toy(bucket: int = 4) -> tuple[SamplingBuffers, dict[int, torch.Tensor], SamplingDouble]:
+class Toy:
     """A captured double whose tokens are the rows' numbers, and its logits full of ones."""
-    buffers, logits = SamplingBuffers.allocate(bucket, CPU), torch.ones(bucket, 3)
-    results = {bucket: torch.zeros(bucket, dtype=torch.int64)}
-    double = SamplingDouble(buffers, results, logits, bucket)
 
-    def body() -> None:
-        results[bucket].copy_(torch.where(logits[:, 0].isnan(), 99, buffers.rows))
+    def __init__(self) -> None:
+        self.buffers = SamplingBuffers.allocate(4, CPU)
+        self.logits, self.tokens = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
+        self.double = SamplingDouble(self.buffers, {4: self.tokens}, self.logits, 4)
+        self.seen = self.logits
+        self.double.capture(self.body, None)
 
-    double.capture(body, None)
-    return buffers, results, double
+    def body(self) -> None:
+        self.seen = self.logits.clone()
+        self.tokens.copy_(self.buffers.rows)
 
 
 def test_padded_rows_are_no_numbers_and_give_no_tokens() -> None:
-    buffers, results, double = toy()
+    toy = Toy()
     wanted = torch.tensor([0.0, 0.7]), torch.tensor([0.1, 0.2]), torch.tensor([3, 1])
-    stage_sampling(wanted, buffers.tensors, 4)
-    double.replay()
-    assert results[4].tolist() == [3, 1, -1, -1]
-    stage_sampling(tuple(x[:1] for x in wanted), buffers.tensors, 2)  # of a smaller bucket
-    assert buffers.rows.tolist() == [3, -1, -1, -1]
-    double.replay()
-    assert results[4].tolist() == [3, -1, -1, -1]
+    stage_sampling(wanted, toy.buffers.tensors, 4)
+    toy.double.replay()
+    assert toy.seen.isnan().any(dim=1).tolist() == [False, False, True, True]
+    assert toy.tokens.tolist() == [3, 1, -1, -1]
+    stage_sampling(tuple(x[:1] for x in wanted), toy.buffers.tensors, 2)  # of a smaller bucket
+    assert toy.buffers.rows.tolist() == [3, -1, -1, -1]
+    toy.double.replay()
+    assert toy.tokens.tolist() == [3, -1, -1, -1]
 
 
 @pytest.mark.parametrize("name", SamplingBuffers.__dataclass_fields__)
 def test_a_replaced_buffer_is_an_error(name: str) -> None:
-    buffers, _, double = toy()
-    setattr(buffers, name, getattr(buffers, name).clone())
+    toy = Toy()
+    setattr(toy.buffers, name, getattr(toy.buffers, name).clone())
     with pytest.raises(GraphError, match=f"buffer {name} is another tensor"):
-        double.replay()
+        toy.double.replay()
 
 
 def test_a_padded_row_that_is_sampled_is_an_error() -> None:
-    buffers, _, double = toy()
-    buffers.temperatures[2] = 0.5
+    toy = Toy()
+    toy.buffers.temperatures[2] = 0.5
     with pytest.raises(GraphError, match=r"row 2 of bucket 4 is padding with temperature 0\.5"):
-        double.replay()
+        toy.double.replay()
 
 
 def test_a_replay_before_its_capture_is_an_error() -> None:
