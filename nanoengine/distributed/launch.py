@@ -52,7 +52,15 @@ class Workers:
         self.watcher = threading.Thread(
             target=_watch, args=(weakref.ref(self),), name="nanoengine-worker-watch", daemon=True
         )
-        self._end = weakref.finalize(self, _end, self.peers, self.sender, self.watcher, os.getpid())
+        self._met: list[TPGroup] = []
+        self._end = weakref.finalize(
+            self, _end, self.peers, self.sender, self.watcher, os.getpid(), self._met
+        )
+
+    def met(self, group: TPGroup) -> None:
+        """The ranks have met in this group."""
+        self.group = group
+        self._met.append(group)
 
     def send(self, kind: int, values: Iterable[int] = ()) -> None:
         """Tell every worker what to do next; use inside `supervise()`."""
@@ -129,7 +137,13 @@ def _watch(reference: "weakref.ReferenceType[Workers]") -> None:
                 return
 
 
-def _end(peers: Sequence[Peer], sender: rpc.Sender, watcher: threading.Thread, owner: int) -> None:
+def _end(
+    peers: Sequence[Peer],
+    sender: rpc.Sender,
+    watcher: threading.Thread,
+    owner: int,
+    met: Sequence[TPGroup],
+) -> None:
     """Ask the workers to end, then make them; afterwards nothing of them is left."""
     if os.getpid() != owner:  # a forked copy of the process: the workers are not its own
         return
@@ -143,6 +157,8 @@ def _end(peers: Sequence[Peer], sender: rpc.Sender, watcher: threading.Thread, o
         peer.process.join(max(0.0, deadline - time.monotonic()))
         peer.process.kill()
         peer.process.join()
+    for group in met:
+        group.abort()
     if watcher.is_alive() and watcher is not threading.current_thread():
         watcher.join()
     for peer in peers:
@@ -184,8 +200,8 @@ def launch(
             for peer in peers:
                 peer.wait_idle(START_SECONDS)
                 peer.idle = False
-            workers.group = connect(
-                store, 0, size, device, seconds, worker.LOOPBACK, partial(check, peers)
+            workers.met(
+                connect(store, 0, size, device, seconds, worker.LOOPBACK, partial(check, peers))
             )
     workers.watcher.start()
     return workers

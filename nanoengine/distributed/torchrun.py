@@ -65,7 +65,7 @@ class TorchrunWorkers:
     def __init__(self, group: TPGroup, control: TPGroup) -> None:
         self.group, self._control = group, control
         self.failure: str | None = None
-        self._end = weakref.finalize(self, _send_exit, control)
+        self._end = weakref.finalize(self, _send_exit, control, group)
 
     def send(self, kind: int, values: Iterable[int] = ()) -> None:
         """Tell every rank what to do next; use inside `supervise()`."""
@@ -99,6 +99,7 @@ def _send(control: TPGroup, kind: int, values: Iterable[int]) -> None:
         control.broadcast(payload)
 
 
-def _send_exit(control: TPGroup) -> None:
+def _send_exit(control: TPGroup, group: TPGroup) -> None:
     with suppress(CollectiveError):
         _send(control, rpc.EXIT, ())
+    group.abort()

@@ -60,6 +60,9 @@ class WorkerSpec:
 
 
 _setups: list[tuple[str, dict[str, Any]]] = []
+# Kept until the process ends, at once and with nothing taken down: taking an NCCL group down
+# waits for all graphs that hold its collectives.
+_joined: list[TPGroup] = []
 
 
 @contextmanager
@@ -147,6 +150,7 @@ def _serve(bell: socket.socket, spec: WorkerSpec) -> None:
     bell.sendall(IDLE)  # the ranks meet when all are there: only then deadlines are short
     store = c10d.TCPStore(LOOPBACK, spec.port, is_master=False, wait_for_workers=False)
     group = connect(store, spec.rank, spec.size, device, spec.seconds, LOOPBACK)
+    _joined.append(group)
     worker_loop(Receiver(buffer, bell).receive, build(group, spec.args))
 
 

@@ -180,6 +180,7 @@ def _join_torchrun(
     if group.rank == 0:
         return TorchrunWorkers(group, control)
     worker.worker_loop(partial(torchrun.receive, control), serve(group, args))
+    group.abort()
     raise SystemExit(0)
 
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 import worker_targets as wt
 
-from nanoengine.distributed import rpc
+from nanoengine.distributed import group, rpc
 from nanoengine.distributed.launch import Workers, launch
 from nanoengine.distributed.worker import worker_setup
 from nanoengine.errors import CollectiveError, EngineError, WorkerError
@@ -389,3 +389,16 @@ def test_fifty_times(start: Callable[..., Workers]) -> None:
     gc.collect()
     assert descriptors() <= opened + 4
     assert threading.active_count() <= threads
+
+
+def test_graphs_end_before_the_group_whose_collectives_they_hold(monkeypatch):
+    """NCCL's abort waits for them: the other way round it would never return."""
+    graphs, left = {1: object(), 2: object()}, []
+
+    class Nccl:
+        def abort(self):
+            left.append(len(graphs))
+
+    monkeypatch.setattr(group.c10d, "ProcessGroupNCCL", Nccl, raising=False)
+    group.TPGroup(0, 2, Nccl(), captured=[graphs]).abort()
+    assert left == [0]
