@@ -279,6 +279,8 @@ class ModelRunner:
         self.graphs = cuda_graph.capture_all(
             self.model, self.buffers, self.buckets, self._new_graph
         )
+        if self.group.size > 1:
+            self.group.captured.append(self.graphs)
         if self.head is not None:
             self.head.capture_sampling()
 
