@@ -60,22 +60,23 @@ class LLM:
         engine = self.engine
         many = _as_list(prompts)
         params = _match(sampling_params, len(many))
+        checked = []
         for index, (prompt, wanted) in enumerate(zip(many, params, strict=True)):
             try:
-                engine.check(prompt, wanted)
+                checked.append(engine.check(prompt, wanted))
             except RequestError as error:
                 raise RequestError(f"prompt {index}: {error}") from None
         ids: list[str] = []
         try:
-            for prompt, wanted in zip(many, params, strict=True):
-                ids.append(engine.add_request(prompt, wanted))
-            outputs = [engine.output(i) for i in ids]
+            for (token_ids, text), wanted in zip(checked, params, strict=True):
+                ids.append(engine.add_checked(token_ids, text, wanted))
+            running = outputs = [engine.output(i) for i in ids]
             with tqdm(total=len(ids), desc="Generating", disable=not use_tqdm) as bar:
-                finished = 0
-                while finished < len(ids):
+                while running:
                     engine.step()
-                    bar.update(sum(output.finished for output in outputs) - finished)
-                    finished = sum(output.finished for output in outputs)
+                    before = len(running)
+                    running = [output for output in running if output.finish_reason is None]
+                    bar.update(before - len(running))
         except BaseException:
             for request_id in ids:
                 engine.abort(request_id)

@@ -1,7 +1,6 @@
 """The step loop: schedule, launch, and apply the tokens of the step before."""
 
 import itertools
-import operator
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from nanoengine.engine.sampling import SampledTokens
 from nanoengine.engine.scheduler import Scheduler
 from nanoengine.engine.sequence import Batch, Sequence
 from nanoengine.engine.tensor_parallel import ParallelRunner
+from nanoengine.engine.token_ids import checked_id, checked_ids
 from nanoengine.errors import ConfigError, EngineError, RequestError
 from nanoengine.models.config import read_model_config
 from nanoengine.sampling_params import SamplingParams
@@ -115,16 +115,17 @@ class LLMEngine:
         """A prompt's token ids and text. Raises RequestError when it can never be served."""
         if not isinstance(params, SamplingParams):
             raise RequestError(f"{params!r:.80} is no SamplingParams: make one from its values")
+        vocab = self.model_config.vocab_size
         text = prompt if isinstance(prompt, str) else None
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise RequestError("this model has no tokenizer: give the prompt as token ids")
-            token_ids = self._token_ids(self.tokenizer.encode(prompt))
+            token_ids = checked_ids(self.tokenizer.encode(prompt), vocab)
         elif isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
             kind = type(prompt).__name__
             raise RequestError(f"prompt {prompt!r:.80} is a {kind}: give text or token ids")
         else:
-            token_ids = self._token_ids(list(prompt))
+            token_ids = checked_ids(list(prompt), vocab)
         if not token_ids:
             raise RequestError(f"prompt {prompt!r} holds no tokens: give at least one")
         pool = self.runner.num_kvcache_blocks * self.runner.block_size
@@ -135,30 +136,10 @@ class LLMEngine:
                     "shorten the prompt, or make that limit larger"
                 )
         for token in params.stop_token_ids or ():
-            self._token_id(token, "stop_token_ids")
+            checked_id(token, vocab, "stop_token_ids")
         if params.stop_list and self.tokenizer is None:
             raise RequestError(f"stop={params.stop!r} needs a tokenizer, and this model has none")
         return token_ids, text
-
-    def _token_ids(self, tokens: list[Any]) -> list[int]:
-        # Plain ints in range, the usual case, are seen at once: a loop over the 16,384 tokens of a
-        # full prefill step takes longer than a tenth of the step on a fast GPU.
-        plain = set(map(type, tokens)) == {int}
-        if plain and min(tokens) >= 0 and max(tokens) < self.model_config.vocab_size:
-            return tokens
-        return [self._token_id(token, "prompt") for token in tokens]
-
-    def _token_id(self, token: object, where: str) -> int:
-        vocab = self.model_config.vocab_size
-        try:
-            if isinstance(token, bool):
-                raise TypeError
-            value = operator.index(token)  # type: ignore[arg-type]  # refuses floats and strings
-        except TypeError:
-            raise RequestError(f"{where} holds {token!r}: give integer token ids") from None
-        if not 0 <= value < vocab:
-            raise RequestError(f"{where} holds token {value}: ids of this model are 0..{vocab - 1}")
-        return value
 
     def add_request(
         self, prompt: Prompt, params: SamplingParams | None = None, request_id: str | None = None
@@ -169,7 +150,16 @@ class LLMEngine:
         Raises RequestError when the request can never be served; nothing is queued then.
         """
         params = params or SamplingParams()
-        token_ids, text = self.check(prompt, params)
+        return self.add_checked(*self.check(prompt, params), params, request_id)
+
+    def add_checked(
+        self,
+        token_ids: list[int],
+        text: str | None,
+        params: SamplingParams,
+        request_id: str | None = None,
+    ) -> str:
+        """`add_request` of what `check` has returned for these params."""
         if request_id is None:
             names = (f"request-{number}" for number in self._ids)
             request_id = next(name for name in names if name not in self.requests)
@@ -272,8 +262,9 @@ class LLMEngine:
             batch, handle, record = self._in_flight.pop(0)
             kept: list[int | None] = []
             for item, token in zip(batch.items, handle.tolist(), strict=True):
-                kept.append(token if self.scheduler.applied(item, token) else None)
-                if kept[-1] is not None:
+                wanted = self.scheduler.applied(item, token)
+                kept.append(token if wanted else None)
+                if wanted:
                     self._append(item.seq, token)
             if record is not None and self.on_step is not None:
                 record.tokens, record.applied = kept, time.perf_counter()
@@ -281,10 +272,10 @@ class LLMEngine:
 
     def _append(self, seq: Sequence, token: int) -> None:
         request = self.requests[seq.request_id]
+        output = self._updated[seq.request_id] = request.output
         request.append(token)
-        self._updated[seq.request_id] = request.output
-        if request.output.finished:
-            self.scheduler.finish(seq, seq.num_prompt_tokens + len(request.output.token_ids))
+        if output.finish_reason is not None:
+            self.scheduler.finish(seq, seq.num_prompt_tokens + len(output.token_ids))
 
     def stats(self) -> dict[str, Any]:
         """Counters for reports and tests: sequences, blocks, preemptions."""

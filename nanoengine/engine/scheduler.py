@@ -54,13 +54,11 @@ class Scheduler:
 
     def decoding(self) -> list[Sequence]:
         """Running sequences that take one more token in the next step."""
-        running = Status.RUNNING
+        return [s for s in self._live() if not s.is_prefilling and not s.is_length_stopped]
+
+    def _live(self) -> list[Sequence]:
         # a finished sequence stays in `running` while a launched step still writes its blocks
-        return [
-            seq
-            for seq in self.running
-            if seq.status is running and not seq.is_prefilling and not seq.is_length_stopped
-        ]
+        return [seq for seq in self.running if seq.status is Status.RUNNING]
 
     def must_preempt(self) -> bool:
         """Whether the decoding sequences need more new blocks than are free.
