@@ -110,7 +110,9 @@ class TPGroup:
                 "their number: make it with `launch`"
             )
         try:
-            getattr(self.backend, operation)(*args).wait()
+            work = getattr(self.backend, operation)(*args)
+            if work is not None:  # NCCL in the stream of its neighbours: nothing to wait for
+                work.wait()
         except RuntimeError as error:
             raise CollectiveError(f"rank {self.rank} in {operation}: {error}") from error
 
