@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from nanoengine.engine.sequence import Batch
+from nanoengine.engine.sequence import Batch, Sequence
 from nanoengine.engine.upload import upload
 from nanoengine.layers import sampler
 
@@ -90,22 +91,44 @@ class SamplingArrays:
 
 def sampling_arrays(batch: Batch, vocab_size: int) -> SamplingArrays:
     """Collect the rows' parameters; noise depends on a request's seed and the token's position."""
-    items = batch.items
-    params = [item.seq.params for item in items]
-    filtered = any(p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0 for p in params)
-    banned = _banned(batch, vocab_size)
-    arrays: list[np.ndarray] = [
-        np.array([p.temperature for p in params], np.float32),
-        sampler.uniform_noise([item.seq.seed for item in items], [item.end for item in items]),
-        np.array([item.seq.row for item in items], np.int64),
-    ]
-    if filtered:
-        arrays.append(np.array([min(max(p.top_k, 0), vocab_size) for p in params], np.int64))
-        arrays.append(np.array([p.top_p for p in params], np.float32))
-        arrays.append(np.array([p.min_p for p in params], np.float32))
+    seqs = batch.seqs
+    known = _parameters(tuple(seqs), tuple([seq.row for seq in seqs]), vocab_size)
+    noise = sampler.uniform_noise(known.seeds, [item.end for item in batch.items])
+    arrays = [known.temperatures, noise, known.rows, *known.filters]
+    banned = _banned(batch, vocab_size) if known.min_tokens else ([], [])
     if banned[0]:
         arrays += [np.array(ids, np.int64) for ids in banned]
-    return SamplingArrays(arrays, filtered, bool(banned[0]))
+    return SamplingArrays(arrays, bool(known.filters), bool(banned[0]))
+
+
+@dataclass(slots=True)
+class _Parameters:
+    """What stays the same while the same sequences run in the same rows."""
+
+    temperatures: np.ndarray
+    rows: np.ndarray
+    seeds: np.ndarray
+    filters: list[np.ndarray]  # none when no row asks for one
+    min_tokens: bool  # whether any row has a minimum
+
+
+@lru_cache(maxsize=2)  # a step's prefill, and the decode batch that goes on from step to step
+def _parameters(seqs: tuple[Sequence, ...], rows: tuple[int, ...], vocab_size: int) -> _Parameters:
+    params = [seq.params for seq in seqs]
+    filters: list[np.ndarray] = []
+    if any(p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0 for p in params):
+        filters = [
+            np.array([min(max(p.top_k, 0), vocab_size) for p in params], np.int64),
+            np.array([p.top_p for p in params], np.float32),
+            np.array([p.min_p for p in params], np.float32),
+        ]
+    return _Parameters(
+        temperatures=np.array([p.temperature for p in params], np.float32),
+        rows=np.array(rows, np.int64),
+        seeds=sampler.as_seeds([seq.seed for seq in seqs]),
+        filters=filters,
+        min_tokens=any(p.min_tokens > 0 for p in params),
+    )
 
 
 def sampling_inputs(batch: Batch, vocab_size: int, device: torch.device) -> SamplingInputs:

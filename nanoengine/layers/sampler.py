@@ -12,14 +12,21 @@ GREEDY_BELOW = 1e-5  # temperatures below are greedy: dividing by them would ove
 _BLOCK = 4096  # vocabulary entries summed at once; see sample()
 
 
-def uniform_noise(seeds: list[int], positions: list[int]) -> npt.NDArray[np.float32]:
+def as_seeds(seeds: list[int]) -> npt.NDArray[np.uint64]:
+    """[b] seeds of any sign as 64-bit numbers, for `uniform_noise`."""
+    return np.array([seed % 2**64 for seed in seeds], dtype=np.uint64)
+
+
+def uniform_noise(
+    seeds: list[int] | npt.NDArray[np.uint64], positions: list[int]
+) -> npt.NDArray[np.float32]:
     """[b] float32 in [0, 1): a pure function of each request's seed and the token's position.
 
     A counter-based generator (SplitMix64; Steele, Lea and Flood 2014): the seed is mixed to a
     stream's start, the position counts along it, and another mix gives the number. So a token
     depends on nothing that else is in the batch, nor on how it came to be computed.
     """
-    seed = np.array([s % 2**64 for s in seeds], dtype=np.uint64)
+    seed = as_seeds(seeds) if isinstance(seeds, list) else seeds
     counter = np.array(positions, dtype=np.uint64)
     with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is meant
         mixed = _mix(_mix(seed) + counter * np.uint64(0x9E3779B97F4A7C15))
