@@ -118,7 +118,7 @@ def test_records_hold_the_logits(
     for want, got in zip(*found, strict=True):
         assert want is not None
         assert got is not None
-        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(got, want, atol=1e-3, rtol=0)  # another step's differ by more
 
 
 def test_preemption_in_a_small_pool(
