@@ -149,6 +149,8 @@ def test_linear(arena, kernels, rows, outputs, inputs):
     ("rows", "kind"), [(1, "gemv"), (8, "skinny"), (64, "split_k"), (130, "split_k")]
 )
 def test_every_plan_is_right(arena, kernels, rows, kind):
+    if arena.device.type == "cuda" and arena.dtype == torch.float32:
+        pytest.skip("on a GPU float32 products are the library's")
     # a GPU takes the sizes of Qwen3-0.6B, the interpreter smaller ones with the same plans
     shapes = [(1024, 2048, False), (1024, 3072, False), (6144, 1024, True)]
     if arena.device.type == "cpu":
@@ -169,9 +171,11 @@ def test_every_plan_is_right(arena, kernels, rows, kind):
         arena.close(got.sum(0) if got.dim() == 3 else got, want)
 
 
-@pytest.mark.parametrize(("rows", "block"), [(33, 64), (64, 64), (130, 128), (300, 128)])
+@pytest.mark.parametrize(("rows", "block"), [(33, 64), (64, 64), (130, 128), (2100, 128)])
 def test_gate_and_up_in_one_kernel(arena, kernels, rows, block):
     """Tiles that stick out below and to the right, and more row tiles than a group."""
+    if arena.device.type == "cuda" and arena.dtype == torch.float32:
+        pytest.skip("on a GPU float32 products are the library's")
     x, weight = arena.randn(rows, 72), arena.randn(2 * 200, 72, std=0.1)
     gate, up = (x.float() @ weight.float().t()).chunk(2, 1)
     got = gated_linear(x, weight, block, kernels.options)
