@@ -12,7 +12,7 @@ from nanoengine.errors import ConfigError
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DEVICES = ("auto", "cpu", "cuda")
 _LIMITS = {"max_num_seqs": 1 << 16, "cpu_kvcache_bytes": 1 << 62}
-BACKENDS = ("auto", "reference", "triton", "flash_attn")
+BACKENDS = ("auto", "reference", "native", "triton", "flash_attn")
 FLASH_ATTN_BLOCK = 256  # flash-attn reads paged KV in blocks of a multiple of this many tokens
 LOAD_FORMATS = ("auto", "dummy")
 

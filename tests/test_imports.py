@@ -17,6 +17,7 @@ ORDER = [
     ("config",),
     ("sampling_params",),
     ("context",),
+    ("cache",),
     ("distributed",),
     ("kernels",),
     ("attention",),

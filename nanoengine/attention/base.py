@@ -1,5 +1,7 @@
 """What an attention backend must offer, and how one is chosen."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -7,8 +9,9 @@ import torch
 
 from nanoengine.context import Context
 from nanoengine.errors import ConfigError
+from nanoengine.kernels.binding import Kernels
 
-if TYPE_CHECKING:  # importing the kernels needs Triton
+if TYPE_CHECKING:  # importing the GPU's kernels needs Triton
     from nanoengine.kernels.gpu import GpuKernels
 
 
@@ -44,27 +47,54 @@ class AttentionBackend(Protocol):
 class BackendChoice:
     """A backend, its name, one line on why it was taken, and the kernels for the other layers.
 
-    kernels: None on a CPU and with the reference backend: every layer runs in plain torch.
+    kernels: None with the reference backend: every layer runs in plain torch.
     """
 
     name: str
     backend: AttentionBackend
     reason: str
-    kernels: "GpuKernels | None" = None
+    kernels: Kernels | None = None
 
 
-def choose_backend(name: str, device: torch.device) -> BackendChoice:
-    """The backend that `attention_backend=name` means on this device.
+# Why a CPU's "auto" means plain torch just now, if it does; see `plain_torch`.
+_plain_torch: list[str] = []
 
-    "auto" on a GPU is `triton`, where Triton can be imported, and `reference` otherwise;
-    `flash_attn` is taken only when asked for. Raises ConfigError when the named backend cannot
-    run there.
+
+@contextmanager
+def plain_torch(reason: str) -> Iterator[None]:
+    """Inside the `with` block "auto" on a CPU means the reference backend, for this reason.
+
+    For lessons: a student's function in a torch function's place must be what the engine runs.
     """
-    if name == "reference" or device.type == "cpu":
-        if name not in ("auto", "reference"):
-            raise _unavailable(name, device, "it needs a GPU")
-        reason = "asked for" if name == "reference" else "the torch backend runs on a CPU"
-        return _reference(reason)
+    _plain_torch.append(reason)
+    try:
+        yield
+    finally:
+        _plain_torch.remove(reason)
+
+
+def choose_backend(
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    graphs: bool = False,
+) -> BackendChoice:
+    """The backend that `attention_backend=name` means on this device, for a model of this dtype.
+
+    "auto" on a GPU is `triton`, where Triton can be imported, on a CPU in float32 it is `native`,
+    where a C compiler is found, and otherwise `reference`; `flash_attn` is taken only when asked
+    for. graphs: decode replays graphs, whose double on a CPU is strict and made for lessons: "auto"
+    is `reference` there. Raises ConfigError when the named backend cannot run there.
+    """
+    if name == "auto" and device.type == "cpu" and (graphs or _plain_torch):
+        why = _plain_torch[-1] if _plain_torch else "the double of graphs is made for lessons"
+        return _reference(f"plain torch on a CPU: {why}")
+    if name == "reference":
+        return _reference("asked for")
+    if device.type == "cpu":
+        return _on_cpu(name, device, dtype)
+    if name == "native":
+        raise _unavailable(name, device, "it needs a CPU")
     kernels, problem = _load_kernels(device)
     if kernels is None:
         if name == "auto":
@@ -74,6 +104,28 @@ def choose_backend(name: str, device: torch.device) -> BackendChoice:
         return _flash_attn(device, kernels)
     why = "asked for" if name == "triton" else "our kernels run on this GPU"
     return BackendChoice("triton", kernels, f"{why} ({kernels.device.describe()})", kernels)
+
+
+def _on_cpu(name: str, device: torch.device, dtype: torch.dtype) -> BackendChoice:
+    if name not in ("auto", "native"):
+        raise _unavailable(name, device, "it needs a GPU")
+    problem = ""
+    if dtype != torch.float32:
+        problem = f"the C kernels compute in float32, not in {str(dtype).removeprefix('torch.')}"
+    else:
+        from nanoengine.attention import reference
+        from nanoengine.kernels.native.build import load_library
+        from nanoengine.kernels.native.cpu import CpuKernels
+
+        library, reason = load_library()
+        if library is not None:
+            kernels = CpuKernels(library, cast(AttentionBackend, reference))
+            why = "asked for" if name == "native" else "our kernels run on this CPU"
+            return BackendChoice("native", kernels, f"{why} ({reason})", kernels)
+        problem = reason
+    if name == "native":
+        raise _unavailable(name, device, problem)
+    return _reference(f"{problem}; plain torch runs instead, at about half the speed")
 
 
 def _reference(reason: str) -> BackendChoice:

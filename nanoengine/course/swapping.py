@@ -17,6 +17,13 @@ from nanoengine.course.source import ANSWER_MODULE, FILENAME, run_source
 
 Function = Callable[..., Any]
 _HERE = __name__
+# Modules of torch functions that an engine on a CPU does not call where it has kernels.
+_CPU_KERNELS = (
+    "nanoengine.attention.reference",
+    "nanoengine.layers.activation",
+    "nanoengine.layers.sampler",
+)
+_REACHED = ExitStack()  # of a worker: what is installed there stays
 
 
 @contextmanager
@@ -48,10 +55,56 @@ def swap(what: str | Mapping[str, Function], function: Function | None = None) -
 def replaced(exercise: Exercise, function: Function | None) -> Iterator[None]:
     """Replace one exercise's targets in this process, and put back what was there."""
     with ExitStack() as stack:
+        stack.enter_context(_in_plain_torch(exercise))
         for owner, name, _ in exercise.places():
             stack.callback(setattr, owner, name, vars(owner)[name])
             _put(owner, name, function)
         yield
+
+
+@contextmanager
+def _in_plain_torch(exercise: Exercise) -> Iterator[None]:
+    """Where a kernel does the exercise's work on a CPU, engines run the torch function instead.
+
+    Those that are built inside the `with` block, and until its end those that live already.
+    """
+    from nanoengine.attention.base import plain_torch
+
+    with ExitStack() as stack:
+        if _has_cpu_kernel(exercise):
+            stack.enter_context(plain_torch(f"{exercise.id} is swapped"))
+            for runner in _living_runners():
+                stack.enter_context(_without_cpu_kernels(runner))
+        yield
+
+
+def _has_cpu_kernel(exercise: Exercise) -> bool:
+    return any(getattr(owner, "__name__", "") in _CPU_KERNELS for owner, _, _ in exercise.places())
+
+
+@contextmanager
+def _without_cpu_kernels(runner: Any) -> Iterator[None]:
+    from nanoengine.attention import reference
+    from nanoengine.kernels.binding import bind_kernels
+    from nanoengine.layers.attention import Attention
+
+    kernels = getattr(runner, "kernels", None)  # one whose construction failed has none yet
+    if kernels is None or runner.device.type != "cpu":
+        yield
+        return
+
+    def bind(kernels: Any, backend: Any) -> None:
+        runner.kernels = kernels
+        bind_kernels(runner.model, kernels)
+        for module in runner.model.modules():
+            if isinstance(module, Attention):
+                module.backend = backend
+
+    bind(None, reference)
+    try:
+        yield
+    finally:
+        bind(kernels, kernels)
 
 
 def _put(owner: Any, name: str, function: Function | None) -> None:
@@ -100,9 +153,12 @@ def install(exercise: str, where: Mapping[str, str], calls: str) -> None:
 
     Raises CourseError for a function that could not travel.
     """
+    from nanoengine.attention.base import plain_torch
     from nanoengine.distributed.worker import resolve
 
     entry = exercises[exercise]
+    if _has_cpu_kernel(entry):
+        _REACHED.enter_context(plain_torch(f"{exercise} is swapped"))
     if "why" in where:
         raise CourseError(
             f"swap({exercise!r}, ...) does not reach the other ranks: {where['why']}; write it "
@@ -140,16 +196,20 @@ def _refuse_running_workers(exercise: str) -> None:
         )
 
 
+def _living_runners() -> list[Any]:
+    from nanoengine.engine.model_runner import ModelRunner
+
+    # type(), since isinstance() asks every object for its class, and some warn when asked
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), ModelRunner)]
+
+
 def _refuse_captured(exercise: Exercise) -> None:
     if not exercise.captured:
         return
-    from nanoengine.engine.model_runner import ModelRunner
 
     def captured() -> bool:
-        # type(), since isinstance() asks every object for its class, and some warn when asked
-        runners = [thing for thing in gc.get_objects() if issubclass(type(thing), ModelRunner)]
         # one whose construction failed has no buckets yet
-        return any(getattr(runner, "buckets", []) for runner in runners)
+        return any(getattr(runner, "buckets", []) for runner in _living_runners())
 
     if not captured():
         return

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -29,6 +30,9 @@ from nanoengine.models.config import ModelConfig
 from nanoengine.models.qwen3 import Qwen3ForCausalLM
 from nanoengine.weights import build_model, load_weights
 
+if TYPE_CHECKING:  # importing the GPU's kernels needs Triton
+    from nanoengine.kernels.gpu import GpuKernels
+
 
 class ModelRunner:
     """The model (one rank's part of it), its KV cache and its graphs on one device."""
@@ -42,7 +46,9 @@ class ModelRunner:
         self.block_size = config.block_size(self.device)
         self.max_model_len = config.max_model_len or model_config.max_position_embeddings
         self.max_num_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
-        self.choice = choose_backend(config.attention_backend, self.device)
+        self.choice = choose_backend(
+            config.attention_backend, self.device, self.dtype, config.use_graphs(self.device)
+        )
         self.model: Qwen3ForCausalLM = build_model(
             Qwen3ForCausalLM,
             self.dtype,
@@ -67,7 +73,7 @@ class ModelRunner:
         self.kv_cache = self._allocate_kv_cache()
         self.buckets: list[int] = []
         self._record: StepRecord | None = None
-        if self.kernels is not None:
+        if self.kernels is not None and self.device.type == "cuda":
             self._prepare_gpu()
         elif config.use_graphs(self.device):
             self._capture_graphs()
@@ -147,7 +153,8 @@ class ModelRunner:
         b = self.buffers
         source = (input_ids, positions, context.slot_mapping, lengths, tables)
         target = (b.input_ids, b.positions, b.slot_mapping, b.context_lens, b.block_tables)
-        self.kernels.stage_decode(source + sampling, target + to_sampling, bucket, self.last_token)
+        kernels = cast("GpuKernels", self.kernels)  # a CPU's graphs are doubles, staged above
+        kernels.stage_decode(source + sampling, target + to_sampling, bucket, self.last_token)
 
     def sample_on_rank_0(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """[b] tokens; rank 0's also reach the others' last_token: their next step needs them."""

@@ -3,17 +3,14 @@
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from nanoengine.engine.sequence import Batch, Sequence
 from nanoengine.engine.upload import upload
+from nanoengine.kernels.binding import Kernels
 from nanoengine.layers import sampler
-
-if TYPE_CHECKING:  # importing the kernels needs Triton
-    from nanoengine.kernels.gpu import GpuKernels
 
 
 class SampledTokens:
@@ -138,7 +135,7 @@ def sampling_inputs(batch: Batch, vocab_size: int, device: torch.device) -> Samp
 
 
 def pick_tokens(
-    kernels: "GpuKernels | None",
+    kernels: Kernels | None,
     logits: torch.Tensor,
     wanted: SamplingInputs,
     last_token: torch.Tensor,

@@ -1,5 +1,6 @@
-"""Triton kernels for a GPU; each one's torch reference is the layer or backend that it replaces.
+"""Kernels; each one's torch reference is the layer or backend that it replaces.
 
-Nothing here is imported on a machine without Triton: `gpu.GpuKernels` is the only door, and
-`attention.base.choose_backend` opens it.
+Triton's for a GPU lie here, the C ones for a CPU in `native`. Nothing of them is imported where
+they cannot run: `gpu.GpuKernels` and `native.cpu.CpuKernels` are the only doors, and
+`attention.base.choose_backend` opens them.
 """

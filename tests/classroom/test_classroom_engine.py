@@ -73,3 +73,4 @@ def test_wheel_contains_the_model(tmp_path: Path) -> None:
         assert f"nanoengine/classroom/model/{name}" in names
     for name in ("prompts.json", "smalltalk.json"):
         assert f"nanoengine/classroom/{name}" in names
+    assert "nanoengine/kernels/native/kernels.c" in names
