@@ -118,7 +118,8 @@ class ModelRunner:
         self._wanted = None if wanted is None else (batch, wanted.uploaded(tensors))
         if self._record is not None:
             self._record.inputs, self._record.context = lists, context
-        if min(lists.input_ids) < 0 and not self._resolves_late(batch):
+        # (a prompt's tokens are all known)
+        if not batch.is_prefill and not self._resolves_late(batch) and min(lists.input_ids) < 0:
             input_ids = self._resolve(input_ids)
         return input_ids, positions, context
 
