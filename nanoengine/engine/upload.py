@@ -1,7 +1,6 @@
 """From host arrays to the device: one copy for all inputs of a run."""
 
 from collections.abc import Sequence as SequenceOf
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -59,19 +58,11 @@ def upload_run(
     arrays = [np.fromiter(value, np.int64) for value in (lists.input_ids, lists.positions)]
     arrays += [np.fromiter(value, np.int32) for value in values]
     if lists.block_tables is not None:
-        arrays.append(_table(lists.block_tables))
+        arrays.append(np.array(lists.block_tables, np.int32))
     tensors = upload([*arrays, *more], device)
     ids, positions, *rest = tensors[: len(arrays)]
     context = _context(lists, rest)
     return (ids, positions, context), tensors[len(arrays) :]
-
-
-def _table(rows: list[list[int]]) -> np.ndarray:
-    """[b, width] int32; numpy takes twice as long for a list of lists as for all their items."""
-    widths = set(map(len, rows))
-    if len(widths) != 1:
-        return np.array(rows, np.int32)  # raises: rows of unequal length are no table
-    return np.fromiter(chain.from_iterable(rows), np.int32).reshape(len(rows), *widths)
 
 
 def _context(lists: Any, tensors: list[torch.Tensor]) -> Context:
