@@ -6,10 +6,11 @@ same number of steps is also timed without it.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from nanoengine.bench import BenchError
 from nanoengine.bench.measure import Plan
@@ -21,8 +22,11 @@ _SEED = 6000
 # A kernel (on a CPU: an operator) belongs to the first group that has a part of its name.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "matrix products": ("_gemv", "_skinny", "_split_k", "gemm", "nvjet", "cutlass", "::linear"),
-    "attention": ("_decode", "_merge", "flash", "dot_product_attention", "index_select", "::index"),
-    "sampling": ("_block_weights", "_pick_token", "argmax", "cumsum"),
+    "attention": (
+        *("_decode", "_merge", "flash", "::attend"),
+        *("dot_product_attention", "index_select", "::index"),
+    ),
+    "sampling": ("_block_weights", "_pick_token", "argmax", "cumsum", "::sample"),
 }
 _OTHER = "other kernels"
 
@@ -90,7 +94,8 @@ def profile_decode(side: NanoengineSide, plan: Plan, batch: int, context: int) -
         engine.step()
         engine.on_step = None
         plain = _timed_steps(side)
-        with profile(activities=_activities(engine.runner.device)) as found:
+        activities, kernels = _activities(engine.runner.device), engine.runner.kernels
+        with _named_calls(kernels), profile(activities=activities) as found:
             wall = _timed_steps(side)
     finally:
         engine.on_step = None
@@ -118,6 +123,36 @@ def _timed_steps(side: NanoengineSide) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return (time.perf_counter() - start) * 1e6
+
+
+class _NamedCalls:
+    """A library of C functions whose calls the profiler sees: to torch they are no operators."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+
+        def named(*args: Any) -> Any:
+            with record_function(f"native::{name}"):
+                return function(*args)
+
+        return named
+
+
+@contextmanager
+def _named_calls(kernels: Any) -> Iterator[None]:
+    """Inside the `with` block the C kernels of a CPU, if there are any, are `_NamedCalls`."""
+    library = getattr(kernels, "library", None)
+    if library is None:
+        yield
+        return
+    kernels.library = _NamedCalls(library)
+    try:
+        yield
+    finally:
+        kernels.library = library
 
 
 def _activities(device: torch.device) -> list[ProfilerActivity]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from nanoengine.course.plain import without_cpu_kernels
 from nanoengine.viz.runner import Call
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def traced(engine: "LLMEngine") -> Iterator[list[Call]]:
         return watched
 
     with ExitStack() as stack:
+        stack.enter_context(without_cpu_kernels(engine.runner))  # the Sampler is the torch function
         for owner, thing, name, note in _watched_places(engine):
             before = vars(thing).get(name)
             setattr(thing, name, watch(owner, getattr(thing, name), name, note))

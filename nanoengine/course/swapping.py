@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from nanoengine.course.errors import CourseError
+from nanoengine.course.plain import without_cpu_kernels
 from nanoengine.course.registry import Exercise, exercises
 from nanoengine.course.source import ANSWER_MODULE, FILENAME, run_source
 
@@ -74,37 +75,12 @@ def _in_plain_torch(exercise: Exercise) -> Iterator[None]:
         if _has_cpu_kernel(exercise):
             stack.enter_context(plain_torch(f"{exercise.id} is swapped"))
             for runner in _living_runners():
-                stack.enter_context(_without_cpu_kernels(runner))
+                stack.enter_context(without_cpu_kernels(runner))
         yield
 
 
 def _has_cpu_kernel(exercise: Exercise) -> bool:
     return any(getattr(owner, "__name__", "") in _CPU_KERNELS for owner, _, _ in exercise.places())
-
-
-@contextmanager
-def _without_cpu_kernels(runner: Any) -> Iterator[None]:
-    from nanoengine.attention import reference
-    from nanoengine.kernels.binding import bind_kernels
-    from nanoengine.layers.attention import Attention
-
-    kernels = getattr(runner, "kernels", None)  # one whose construction failed has none yet
-    if kernels is None or runner.device.type != "cpu":
-        yield
-        return
-
-    def bind(kernels: Any, backend: Any) -> None:
-        runner.kernels = kernels
-        bind_kernels(runner.model, kernels)
-        for module in runner.model.modules():
-            if isinstance(module, Attention):
-                module.backend = backend
-
-    bind(None, reference)
-    try:
-        yield
-    finally:
-        bind(kernels, kernels)
 
 
 def _put(owner: Any, name: str, function: Function | None) -> None:

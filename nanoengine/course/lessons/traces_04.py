@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nanoengine import LLM, SamplingParams
 from nanoengine.context import get_context
+from nanoengine.course.plain import without_cpu_kernels
 from nanoengine.engine.cuda_graph import Graph, GraphBuffers, GraphDouble
 from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.viz.graphs import Timeline
@@ -64,7 +65,8 @@ def watched_decode(runner: ModelRunner) -> Iterator[list[DecodeRun]]:
 
     runner.run_model = watched  # type: ignore[method-assign]
     try:
-        yield runs
+        with without_cpu_kernels(runner):  # C functions are no operations that torch tells of
+            yield runs
     finally:
         del runner.run_model
 

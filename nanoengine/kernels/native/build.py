@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,12 +88,14 @@ def _from_cache_or_new(compiler: list[str]) -> ctypes.CDLL:
         key = _key(compiler)
         for path in sorted(folder.glob(f"kernels-{key}-*.so")):
             if path.stem.endswith(_digest(path.read_bytes())):
-                return _open(path)
+                with suppress(OSError):  # made for another system's libraries: made again below
+                    return _open(path)
         with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as work:
             made = _compile(compiler, Path(work))
+            library = _open(made)  # only what can be loaded is kept
             path = folder / f"kernels-{key}-{_digest(made.read_bytes())}.so"
             os.replace(made, path)  # at once: another process never sees half a file
-        return _open(path)
+        return library
 
 
 def _compile(compiler: list[str], work: Path) -> Path:

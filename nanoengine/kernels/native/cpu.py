@@ -27,7 +27,7 @@ FEW_ROWS = 40
 threads = torch.get_num_threads
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CpuKernels:
     """All kernels, of a library that `build.load_library` has loaded, and attention in torch."""
 

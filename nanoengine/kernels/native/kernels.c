@@ -27,6 +27,7 @@ int lanes(void) { return LANES; }
 
 static inline vec load(const float *p) { return *(const vec *)p; }
 static inline void store(float *p, vec x) { *(vec *)p = x; }
+static inline float larger(float a, float b) { return a > b ? a : b; } /* b beside a NaN */
 static inline i64 least(i64 a, i64 b) { return a < b ? a : b; }
 
 /* Threads for this much work: to wake one costs a few microseconds. */
@@ -276,7 +277,7 @@ static void attend_queries(const Queries *a) {
             i64 visible = least(count, a->seen + a->more * r - t);
             if (visible <= 0) continue;
 #pragma omp simd reduction(max : largest)
-            for (i64 j = 0; j < visible; j++) largest = fmaxf(largest, p[j] * a->scale);
+            for (i64 j = 0; j < visible; j++) largest = larger(p[j] * a->scale, largest);
 #pragma omp simd reduction(+ : sum)
             for (i64 j = 0; j < visible; j++) sum += p[j] = exp_(p[j] * a->scale - largest);
             float shrink = exp_(top[r] - largest);
@@ -338,7 +339,7 @@ int attend_decode(const float *q, const float *k, const float *v, float *out,
             if (tables[i * s->width + j] < 0 || tables[i * s->width + j] >= s->num_blocks) return 1;
         work += (i64)lengths[i] * s->heads * s->dim;
     }
-#pragma omp parallel for num_threads(team(threads, work)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(team(threads, work)) schedule(static, 1)
     for (i64 item = 0; item < s->sequences * s->kv_heads; item++) {
         i64 i = item / s->kv_heads, kv = item % s->kv_heads;
         for (i64 h = 0; h < group; h += QUERIES) {
@@ -368,7 +369,7 @@ static inline double span_sum(const float *weights, i64 from, i64 until) {
 static i64 pick(const float *logits, float *weights, i64 vocab, float temperature, float noise) {
     float top = -INFINITY;
 #pragma omp simd reduction(max : top)
-    for (i64 i = 0; i < vocab; i++) top = fmaxf(top, logits[i]);
+    for (i64 i = 0; i < vocab; i++) top = larger(logits[i], top);
     if (temperature == 0.0f) {
         for (i64 i = 0; i < vocab; i++)
             if (logits[i] == top) return i;
@@ -400,7 +401,7 @@ int sample(const float *logits, i64 stride, const float *temperatures, const flo
            i64 table, float cold, int threads) {
     for (i64 i = 0; i < batch; i++)
         if (rows[i] < -1 || rows[i] >= table) return 1;
-#pragma omp parallel for num_threads(team(threads, batch * vocab)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(team(threads, batch * vocab)) schedule(static)
     for (i64 i = 0; i < batch; i++) {
         float temperature = temperatures[i] < cold ? 0.0f : temperatures[i];
         tokens[i] = pick(logits + i * stride, weights + i * vocab, vocab, temperature, noise[i]);
