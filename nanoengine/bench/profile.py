@@ -21,7 +21,9 @@ _STEPS = 32  # decode steps of each of the two parts, timed and profiled
 _SEED = 6000
 # A kernel (on a CPU: an operator) belongs to the first group that has a part of its name.
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "matrix products": ("_gemv", "_skinny", "_split_k", "gemm", "nvjet", "cutlass", "::linear"),
+    "matrix products": (
+        *("_gemv", "_skinny", "_split_k", "_gated", "gemm", "nvjet", "cutlass", "::linear"),
+    ),
     "attention": (
         *("_decode", "_merge", "flash", "::attend"),
         *("dot_product_attention", "index_select", "::index"),

@@ -126,7 +126,7 @@ def plan_decode(batch: int, kv_heads: int, block_d: int, device: Capability) -> 
     programs, splits = batch * kv_heads, 1
     while splits < 32 and 2 * splits * programs <= 4 * device.sms:
         splits *= 2
-    tile, warps, stages = 64, 4, 3
+    tile, warps, stages = 64, 4, 3 if splits > 1 else 4
     if programs > 4 * device.sms:  # they come in waves: many small ones leave the chip fuller
         tile, warps, stages = 32, 2, 4
     if block_d > 128 or device.shared_memory < 160 * 1024:

@@ -58,20 +58,20 @@ def _gated(
 
 
 def gated_linear(
-    x: torch.Tensor, weight: torch.Tensor, block: int, options: dict[str, Any]
+    x: torch.Tensor, weight: torch.Tensor, block_m: int, block_n: int, options: dict[str, Any]
 ) -> torch.Tensor:
     """x [n, inputs], weight [2 m, inputs] -> silu(x gate^T) * (x up^T), [n, m].
 
-    block: rows and columns of an output tile: 64 for up to 64 rows, 128 for many.
+    block_m, block_n: rows and columns of an output tile: 16 to 64 and 64 for few rows, 128 and
+    128 for many.
     """
     rows, (outputs, inputs) = len(x), weight.shape
     half = outputs // 2
     y = torch.empty(rows, half, dtype=x.dtype, device=x.device)
-    box = [block, _BLOCK_K]
-    _gated[(triton.cdiv(rows, block) * triton.cdiv(half, block),)](
-        TensorDescriptor(x, [rows, inputs], [inputs, 1], box),
-        TensorDescriptor(weight, [outputs, inputs], [inputs, 1], box),
-        y, rows, half, inputs, BM=block, BN=block, BK=_BLOCK_K, GROUP=_GROUP, SWAP=rows <= 64,
-        num_warps=4 if block <= 64 else 8, num_stages=3, **options,
+    _gated[(triton.cdiv(rows, block_m) * triton.cdiv(half, block_n),)](
+        TensorDescriptor(x, [rows, inputs], [inputs, 1], [block_m, _BLOCK_K]),
+        TensorDescriptor(weight, [outputs, inputs], [inputs, 1], [block_n, _BLOCK_K]),
+        y, rows, half, inputs, BM=block_m, BN=block_n, BK=_BLOCK_K, GROUP=_GROUP, SWAP=rows <= 64,
+        num_warps=4 if block_m <= 64 else 8, num_stages=3, **options,
     )  # fmt: skip
     return y

@@ -147,7 +147,8 @@ def plan_linear(
         256      5.0 / 6.4    6.1 / 7.7    library     library
         16,384   library      library      library     313 / 345
 
-    and of Qwen3-4B at 64 rows: o_proj 8.0 / 10.2, down_proj 16.3 / 18.6, gate_up 32.8 / 34.6.
+    and of Qwen3-4B at 16 rows: o_proj 7.5 / 9.9, down_proj 15.7 / 17.7, qkv_proj 9.6 / 11.5,
+    gate_up 30.6 / 32.1; at 64 rows: 8.0 / 10.2, 16.3 / 18.6, library, 32.8 / 34.6.
     """
     if rows == 1 and inputs <= 16_384:
         return Plan("gemv")
@@ -160,12 +161,14 @@ def plan_linear(
             return Plan("skinny", split, 16 if rows <= 16 else 32, 64)
     if not device.tma or device.shared_memory < 200 * 1024 or inputs % 8:
         return LIBRARY
-    if gated and (32 < rows <= 64 or rows >= 1024):
-        return Plan("gated", 1, *((64, 64) if rows <= 64 else (128, 128)))
-    if parts and not gated and rows <= 512:  # one wave of programs, of 256 inputs or more each
-        block_m = 64 if rows <= 128 else 128
+    block_m = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 128 else 128
+    if gated:
+        few = rows <= 64 and inputs < 4096  # of more inputs the library makes as much
+        return Plan("gated", 1, block_m, max(64, block_m)) if few or rows >= 1024 else LIBRARY
+    if parts and rows <= 512:  # one wave of programs; of the small ones three fit on an SM
         programs = triton.cdiv(rows, block_m) * tiles
-        split = min(8, triton.cdiv(inputs, 256), device.sms // programs)
+        wave = device.sms * (3 if block_m <= 32 else 1)
+        split = min(8, triton.cdiv(inputs, 256), wave // programs)
         if split > 1:
             return Plan("split_k", split, block_m, 64)
     return LIBRARY
@@ -183,7 +186,7 @@ def linear(
     if plan.kind == "gemv":
         return _launch_gemv(x, weight, gated, options)
     if plan.kind == "gated":
-        return gated_linear(x, weight, plan.block_m, options)
+        return gated_linear(x, weight, plan.block_m, plan.block_n, options)
     dtype = torch.float32 if plan.parts > 1 else x.dtype
     shape = (plan.parts, rows, outputs) if plan.parts > 1 else (rows, outputs // (1 + gated))
     y = torch.empty(shape, dtype=dtype, device=x.device)
@@ -200,7 +203,8 @@ def linear(
         TensorDescriptor(x, [rows, inputs], [inputs, 1], [plan.block_m, block_k]),
         TensorDescriptor(weight, [outputs, inputs], [inputs, 1], [plan.block_n, block_k]),
         y, rows, outputs, inputs, triton.cdiv(span, block_k) * block_k, BM=plan.block_m,
-        BN=plan.block_n, BK=block_k, SWAP=swap, num_warps=4, num_stages=4, **options,
+        BN=plan.block_n, BK=block_k, SWAP=swap, num_warps=4,
+        num_stages=3 if plan.block_m <= 32 else 4, **options,
     )  # fmt: skip
     return y
 

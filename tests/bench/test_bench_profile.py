@@ -18,6 +18,7 @@ def test_groups_are_those_of_our_kernels_and_of_torchs_operators() -> None:
     assert group_of("sm90_xmma_gemm_bf16bf16") == "matrix products"
     assert group_of("aten::scaled_dot_product_attention") == group_of("_merge") == "attention"
     assert group_of("_pick_token") == "sampling"
+    assert group_of("_gated") == "matrix products"
     assert group_of("_rotate_and_store") == group_of("_add_rms_norm") == "other kernels"
 
 

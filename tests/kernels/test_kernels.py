@@ -10,7 +10,7 @@ from nanoengine.context import Context
 from nanoengine.engine import cuda_graph
 from nanoengine.engine.sampling_graph import SamplingBuffers, stage_sampling
 from nanoengine.kernels import order, products
-from nanoengine.kernels.capability import detect
+from nanoengine.kernels.capability import Capability, detect
 from nanoengine.kernels.gated import gated_linear
 from nanoengine.kernels.gpu import ORDER_ABOVE, GpuKernels
 from nanoengine.layers import rotary, sampler
@@ -171,20 +171,39 @@ def test_every_plan_is_right(arena, kernels, rows, kind):
         arena.close(got.sum(0) if got.dim() == 3 else got, want)
 
 
-@pytest.mark.parametrize(("rows", "block"), [(33, 64), (64, 64), (130, 128), (2100, 128)])
-def test_gate_and_up_in_one_kernel(arena, kernels, rows, block):
+@pytest.mark.parametrize(
+    ("rows", "block_m", "block_n"),
+    [(9, 16, 64), (31, 32, 64), (64, 64, 64), (130, 128, 128), (2100, 128, 128)],
+)
+def test_gate_and_up_in_one_kernel(arena, kernels, rows, block_m, block_n):
     """Tiles that stick out below and to the right, and more row tiles than a group."""
     if arena.device.type == "cuda" and arena.dtype == torch.float32:
         pytest.skip("on a GPU float32 products are the library's")
     x, weight = arena.randn(rows, 72), arena.randn(2 * 200, 72, std=0.1)
     gate, up = (x.float() @ weight.float().t()).chunk(2, 1)
-    got = gated_linear(x, weight, block, kernels.options)
+    got = gated_linear(x, weight, block_m, block_n, kernels.options)
     arena.close(got, torch.nn.functional.silu(gate) * up)
 
 
-def test_many_rows_take_the_gated_kernel(kernels):
-    plan = products.plan_linear(1024, 6144, 1024, False, True, kernels.device)
-    assert (plan.kind, plan.block_m) == ("gated", 128)
+@pytest.mark.parametrize(
+    ("rows", "outputs", "inputs", "plan"),
+    [(16, 2560, 4096, ("split_k", 8, 16, 64)), (32, 6144, 2560, ("split_k", 4, 32, 64)),
+     (64, 2560, 4096, ("split_k", 3, 64, 64)), (64, 6144, 2560, products.LIBRARY),
+     (64, 1024, 3072, ("split_k", 8, 64, 64)), (128, 1024, 2048, ("split_k", 4, 64, 64))],
+)  # fmt: skip
+def test_split_products_fill_a_wave(rows, outputs, inputs, plan):
+    """The shapes of Qwen3-4B and 0.6B on an H200."""
+    assert products.plan_linear(rows, outputs, inputs, True, False, Capability()) == plan
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "plan"),
+    [(16, 1024, ("skinny", 1, 16, 32)), (16, 2560, ("gated", 1, 16, 64)),
+     (64, 2560, ("gated", 1, 64, 64)), (16, 4096, products.LIBRARY), (65, 1024, products.LIBRARY),
+     (1024, 4096, ("gated", 1, 128, 128))],
+)  # fmt: skip
+def test_which_rows_take_the_gated_kernel(rows, inputs, plan):
+    assert products.plan_linear(rows, 6 * inputs, inputs, False, True, Capability()) == plan
 
 
 def test_guards_leave_products_to_the_library(kernels):
