@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,24 @@ def test_speed_is_that_of_the_recorded_runs() -> None:
     assert f"and {classroom['ratio']['output_tok_s']:.2f} times for the classroom model" in TEXT
     alone = [result["ratio"]["batch1_tok_s"] for result in (small, classroom)]
     assert "{:.2f} and {:.2f} times as long".format(*alone) in TEXT
+
+
+def test_speed_on_a_gpu_is_that_of_the_recorded_runs() -> None:
+    def recorded(name: str) -> Any:
+        return json.loads((ROOT / f"figures/data/{name}.json").read_text(encoding="utf-8"))
+
+    ours, vllm, nano = (
+        recorded(f"bench_qwen3-0.6b_h200_{name}") for name in ("nanoengine", "vllm", "nano-vllm")
+    )
+    rates = [result["output_tok_s"]["median"] for result in (ours, vllm, nano)]
+    assert f"{rates[0]:,.0f} output tokens a second" in TEXT
+    assert "vLLM {} gave {:,.0f} on".format(vllm["versions"]["vllm"], rates[1]) in TEXT
+    assert f"nano-vllm {rates[2]:,.0f}." in TEXT
+    limit = max(result["output_tokens"] / result["floor_s"] for result in (ours, vllm, nano))
+    assert f"That is {rates[0] / limit:.0%}".replace("%", " %") in TEXT
+    eight, large = (recorded(f"scaling_qwen3-{size}_h200")["runs"][1] for size in ("8b", "32b"))
+    said = "{:.2f} times as fast as one for the shape of Qwen3-8B and {:.2f} times for Qwen3-32B"
+    assert said.format(eight["scaling"], large["scaling"]) in TEXT
 
 
 @pytest.mark.parametrize("number", range(8))
