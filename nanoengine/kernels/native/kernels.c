@@ -235,12 +235,20 @@ typedef struct {
     float scale;
 } Queries;
 
-/* out = out * shrink + p V: the values of `count` keys, weighted. */
-static void add_values(float *out, const float *p, const float *v, i64 stride, i64 count, i64 dim,
-                       float shrink) {
+/* Of the keys from `t` on those that lie end to end: how many (up to `most`), and where. */
+static inline i64 piece(const Queries *a, i64 t, i64 most, i64 *at) {
+    *at = t * a->kv_stride;
+    if (!a->table) return most;
+    i64 offset = t % a->block_size;
+    *at = (a->table[t / a->block_size] * a->block_size + offset) * a->kv_stride;
+    return least(most, a->block_size - offset);
+}
+
+/* out += p V: the values of `count` keys, weighted. */
+static void add_values(float *out, const float *p, const float *v, i64 stride, i64 count, i64 dim) {
     i64 d = 0;
     for (; d + LANES <= dim; d += LANES) {
-        vec even = load(out + d) * shrink, odd = {0}; /* two sums, or each would wait for itself */
+        vec even = load(out + d), odd = {0}; /* two sums, or each would wait for itself */
         i64 j = 0;
         for (; j + 2 <= count; j += 2) {
             even += p[j] * load(v + j * stride + d);
@@ -249,45 +257,52 @@ static void add_values(float *out, const float *p, const float *v, i64 stride, i
         if (j < count) even += p[j] * load(v + j * stride + d);
         store(out + d, even + odd);
     }
-    for (; d < dim; d++) {
-        float sum = out[d] * shrink;
-        for (i64 j = 0; j < count; j++) sum += p[j] * v[j * stride + d];
-        out[d] = sum;
-    }
+    for (; d < dim; d++)
+        for (i64 j = 0; j < count; j++) out[d] += p[j] * v[j * stride + d];
+}
+
+/* `count` scores become weights relative to the largest score so far; what was summed shrinks. */
+static void soften(float *p, i64 count, float scale, float *top, float *total, float *out,
+                   i64 dim) {
+    float largest = *top, sum = 0;
+#pragma omp simd reduction(max : largest)
+    for (i64 j = 0; j < count; j++) largest = larger(p[j] * scale, largest);
+#pragma omp simd reduction(+ : sum)
+    for (i64 j = 0; j < count; j++) sum += p[j] = exp_(p[j] * scale - largest);
+    float shrink = exp_(*top - largest);
+    for (i64 d = 0; d < dim; d++) out[d] *= shrink;
+    *top = largest, *total = *total * shrink + sum;
 }
 
 static void attend_queries(const Queries *a) {
     float scores[QUERIES * KEYS], top[QUERIES], total[QUERIES];
-    i64 dim = a->dim, last = a->seen + a->more * (a->rows - 1);
+    i64 last = a->seen + a->more * (a->rows - 1), at, count, visible[QUERIES];
     for (i64 r = 0; r < a->rows; r++) {
         top[r] = -INFINITY, total[r] = 0;
-        memset(a->out + r * a->out_stride, 0, dim * sizeof(float));
+        memset(a->out + r * a->out_stride, 0, a->dim * sizeof(float));
     }
-    for (i64 t = 0, count; t < last; t += count) {
-        i64 at = t;
-        count = least(KEYS, last - t);
-        if (a->table) { /* a piece ends where its block ends */
-            count = least(count, a->block_size - t % a->block_size);
-            at = a->table[t / a->block_size] * a->block_size + t % a->block_size;
+    for (i64 t = 0; t < last; t += KEYS) {
+        i64 most = least(KEYS, last - t);
+        for (i64 j = 0; j < most; j += count) {
+            count = piece(a, t + j, most - j, &at);
+            product(a->q, a->q_stride, a->k + at, a->kv_stride, scores + j, KEYS, a->rows, count,
+                    a->dim);
         }
-        product(a->q, a->q_stride, a->k + at * a->kv_stride, a->kv_stride, scores, KEYS, a->rows,
-                count, dim);
         for (i64 r = 0; r < a->rows; r++) {
-            float *p = scores + r * KEYS, largest = top[r], sum = 0;
-            i64 visible = least(count, a->seen + a->more * r - t);
-            if (visible <= 0) continue;
-#pragma omp simd reduction(max : largest)
-            for (i64 j = 0; j < visible; j++) largest = larger(p[j] * a->scale, largest);
-#pragma omp simd reduction(+ : sum)
-            for (i64 j = 0; j < visible; j++) sum += p[j] = exp_(p[j] * a->scale - largest);
-            float shrink = exp_(top[r] - largest);
-            top[r] = largest, total[r] = total[r] * shrink + sum;
-            add_values(a->out + r * a->out_stride, p, a->v + at * a->kv_stride, a->kv_stride,
-                       visible, dim, shrink);
+            visible[r] = least(most, a->seen + a->more * r - t);
+            if (visible[r] > 0)
+                soften(scores + r * KEYS, visible[r], a->scale, top + r, total + r,
+                       a->out + r * a->out_stride, a->dim);
+        }
+        for (i64 j = 0; j < most; j += count) {
+            count = piece(a, t + j, most - j, &at);
+            for (i64 r = 0; r < a->rows; r++)
+                add_values(a->out + r * a->out_stride, scores + r * KEYS + j, a->v + at,
+                           a->kv_stride, least(count, visible[r] - j), a->dim);
         }
     }
     for (i64 r = 0; r < a->rows && last > 0; r++)
-        for (i64 d = 0; d < dim; d++) a->out[r * a->out_stride + d] /= total[r];
+        for (i64 d = 0; d < a->dim; d++) a->out[r * a->out_stride + d] /= total[r];
 }
 
 /* Sizes of a call. width: blocks a row of the tables; most_queries, most_keys: of a sequence. */
