@@ -60,21 +60,22 @@ class RotaryEmbedding(nn.Module):
             inverse = inverse_frequencies(head_dim, theta, scaling)
             try:
                 angle = torch.outer(torch.arange(max_positions, dtype=torch.float32), inverse)
-                table = torch.stack((angle.cos(), angle.sin()))
+                cos, sin = angle.cos(), angle.sin()
+                table = torch.stack((torch.cat((cos, cos), 1), torch.cat((-sin, sin), 1)))
             except RuntimeError as error:  # torch's word for memory that a CPU does not have
                 raise NotEnoughMemory(
                     f"the rotary table has no room ({error!s:.80}): lower max_model_len"
                 ) from error
-        # [2, max_positions, head_dim / 2] float32; not a weight, so not in the state dict
-        self.register_buffer("table", table, persistent=False)
+        # [2, max_positions, 1, head_dim] float32; not a weight, so not in the state dict
+        self.register_buffer("table", table[:, :, None], persistent=False)
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """[n] int64 -> (cos, sin), each [n, 1, head_dim] float32; sin's first half is negative.
 
-        Made once a run and used by every layer, so it is laid out for `apply_rotary`.
+        Looked up once a run, for all layers; the table is laid out for `apply_rotary`.
         """
-        cos, sin = self.table[:, positions].unsqueeze(2)
-        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        cos, sin = self.table.index_select(1, positions)
+        return cos, sin
 
 
 def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

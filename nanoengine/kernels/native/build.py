@@ -38,6 +38,7 @@ _SIGNATURES = {
     "linear": "pppiiit",
     "add_rms_norm": "pppppiift",
     "silu_and_mul": "ppiit",
+    "linear_silu": "ppppiiit",
     "rotate_and_store": "ppppppppiiiiift",
     "attend_prefill": "ppppppppft",
     "attend_decode": "pppppppft",

@@ -182,6 +182,13 @@ void silu_and_mul(const float *x, float *y, i64 rows, i64 size, int threads) {
     }
 }
 
+/* silu_and_mul of a linear layer, whose outputs go to `both` [rows, 2 size]. */
+void linear_silu(const float *x, const float *w, float *both, float *y, i64 rows, i64 size,
+                 i64 inputs, int threads) {
+    linear(x, w, both, rows, 2 * size, inputs, threads);
+    silu_and_mul(both, y, rows, size, threads);
+}
+
 /* One head, in place: norm (with a gain) and turn; the first half of `sin` is negative. */
 static void rotate(float *x, const float *gain, const float *cos, const float *sin, i64 dim,
                    float eps) {
