@@ -31,7 +31,7 @@ from nanoengine.commands.options import Parser
 from nanoengine.config import EngineConfig
 from nanoengine.distributed.group import TPGroup
 from nanoengine.distributed.launch import Workers
-from nanoengine.engine.tensor_parallel import BatchWriter
+from nanoengine.engine.step_message import BatchWriter
 from nanoengine.errors import NanoengineError
 from nanoengine.models.config import read_model_config
 

@@ -14,7 +14,7 @@ import torch
 from nanoengine.distributed import launch, rpc
 from nanoengine.distributed.group import TPGroup
 from nanoengine.distributed.worker import worker_setup
-from nanoengine.engine import tensor_parallel
+from nanoengine.engine import step_message
 from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.layers.embed_head import ParallelLMHead, VocabParallelEmbedding
 from nanoengine.layers.linear import ColumnParallelLinear, QKVParallelLinear, RowParallelLinear
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 # what is timed: (owner, attribute) -> its name in the picture; the collectives by their own names
 _TIMED: dict[tuple[Any, str], str] = {
-    (tensor_parallel.BatchWriter, "encode"): "write",
+    (step_message.BatchWriter, "encode"): "write",
     (launch.Workers, "send"): "write",
     (rpc.Receiver, "receive"): "wait",
-    (tensor_parallel.BatchReader, "decode"): "read",
+    (step_message.BatchReader, "decode"): "read",
     (ModelRunner, "run"): "run",
     (ModelRunner, "sample"): "sample",
     (TPGroup, "_together"): "collective",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nanoengine.distributed import rpc
 from nanoengine.engine.sequence import Batch, ScheduledItem, Sequence
-from nanoengine.engine.tensor_parallel import BatchReader, BatchWriter
+from nanoengine.engine.step_message import GO_ON, BatchReader, BatchWriter
 from nanoengine.errors import EngineError
 from nanoengine.sampling_params import SamplingParams
 
@@ -79,9 +79,9 @@ def test_any_numbers_are_a_batch_or_an_error() -> None:
     seen: Counter[bool] = Counter()
 
     @examples(800)
-    @given(st.lists(NUMBERS, max_size=24))
-    def check(values: list[int]) -> None:
-        batch, error = attempt(lambda: BatchReader().decode(array("i", values)))
+    @given(st.sampled_from([0, 1]) | NUMBERS, st.lists(NUMBERS, max_size=23))
+    def check(kind: int, more: list[int]) -> None:
+        batch, error = attempt(lambda: BatchReader().decode(array("i", [kind, *more])))
         seen[error is None] += 1
         if batch is not None:
             for seq, start, end, _ in batch.items:
@@ -115,3 +115,63 @@ def test_one_changed_number_of_a_real_batch() -> None:
     told_before = [1, 0, 8, 9, 2, 0, 7]  # row 0 has two blocks that nobody told of
     with pytest.raises(EngineError, match="row 0 has 0 known blocks, not 2"):
         BatchReader().decode(array("i", told_before))
+
+
+def told_reader() -> BatchReader:
+    """A worker that has read a decode batch of three sequences."""
+    reader = BatchReader()
+    full = [0] + [n for row in range(3) for n in (row, 5 + row, 6 + row, 0, 2, 40, 41 + row, 9)]
+    reader.decode(array("i", full))
+    return reader
+
+
+def test_a_short_message_of_any_numbers() -> None:
+    """It goes on with what was read before, or is refused, and then nothing has changed."""
+    seen: Counter[bool] = Counter()
+    right = st.dictionaries(st.integers(0, 2), st.integers(0, 50)).map(
+        lambda new: sorted(new.items())
+    )
+    pairs = right | st.lists(st.tuples(st.integers(0, 2) | NUMBERS, NUMBERS), max_size=3)
+
+    @examples(600)
+    @given(pairs, st.integers(0, 9))
+    def check(blocks: list[tuple[int, int]], cut: int) -> None:
+        values = [GO_ON, *(number for pair in blocks for number in pair)]
+        values = values[:-1] if cut == 0 and blocks else values
+        reader = told_reader()
+        batch, error = attempt(lambda: reader.decode(array("i", values)))
+        seen[error is None] += 1
+        if batch is None:
+            assert "a step's message gives blocks by" in str(error)
+            batch, blocks = reader.decode(array("i", [GO_ON])), []
+        assert [place for place, _ in blocks] == sorted({place for place, _ in blocks})
+        for row, (seq, start, end, _) in enumerate(batch.items):
+            assert (seq.row, start, end, len(seq)) == (row, 6 + row, 7 + row, 7 + row)
+            assert seq.last_token == -(row + 1)
+            assert seq.block_table == [40, 41 + row, *(b for place, b in blocks if place == row)]
+
+    check()
+    assert min(seen[kind] for kind in (True, False)) > 100, seen
+
+
+@pytest.mark.parametrize(
+    ("before", "match"),
+    [
+        ([], "goes on from a decode batch, but none came before"),
+        ([[1, 0, 0, 2, 0, 1, 7, 5, 6]], "none came before"),  # a prefill
+        ([[0, 0, 1, 2, 0, 1, 7, 5], [1, 1, 0, 1, 0, 1, 8, 5]], "none came before"),
+        ([[0, 0, 0, 2, 0, 1, 7, 5, 6]], "none came before"),  # two tokens of a sequence
+    ],
+)
+def test_nothing_to_go_on_from(before: list[list[int]], match: str) -> None:
+    reader = BatchReader()
+    for values in before:
+        reader.decode(array("i", values))
+    with pytest.raises(EngineError, match=match):
+        reader.decode(array("i", [GO_ON]))
+
+
+@pytest.mark.parametrize("kind", [-1, 3, 2**31 - 1])
+def test_an_unknown_kind_of_step(kind: int) -> None:
+    with pytest.raises(EngineError, match=f"is of kind {kind}, not 0, 1 or 2"):
+        told_reader().decode(array("i", [kind]))
