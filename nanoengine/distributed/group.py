@@ -43,7 +43,7 @@ class TPGroup:
     backend: Any = None
     store: Any = None
     check: Callable[[], None] = _nothing
-    captured: list[dict[int, Any]] = field(default_factory=list)
+    captured: list[dict[int, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum `x` over the ranks, in place; with one rank, `x` itself."""

@@ -111,6 +111,7 @@ class Workers:
         """End the workers and wait until they are gone; a second call does nothing."""
         self.failure = self.failure or "closed"
         self._end()
+        self._met.clear()
         # torch's group holds a dozen descriptors and threads: let go of it, not only of the workers
         self.group = TPGroup(self.group.rank, self.group.size)
 
@@ -157,10 +158,10 @@ def _end(
         peer.process.join(max(0.0, deadline - time.monotonic()))
         peer.process.kill()
         peer.process.join()
+    if watcher.is_alive() and watcher is not threading.current_thread():
+        watcher.join()  # it may be ending the group at this moment: one after the other
     for group in met:
         group.abort()
-    if watcher.is_alive() and watcher is not threading.current_thread():
-        watcher.join()
     for peer in peers:
         peer.process.close()
 

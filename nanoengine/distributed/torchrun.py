@@ -81,6 +81,7 @@ class TorchrunWorkers:
         except BaseException as error:
             self.failure = repr(error).splitlines()[0]
             self._end.detach()  # they are not where a message could reach them
+            self.group.abort()
             raise
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""The end of a decode step as graphs, too: a steady step is two replays and no other launch.
+"""The end of a decode step as graphs, too: a steady step is one upload, a kernel and two replays.
 
 The graph of the model's body goes on to the logits, and sampling is a second, small graph. The
 five steps of `ModelRunner.run` keep their meaning: step 3 finds the logits that step 2's replay

@@ -1,5 +1,6 @@
 """A batch's sampling parameters as tensors, and the handle of the tokens they lead to."""
 
+import weakref
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import lru_cache
@@ -89,9 +90,12 @@ class SamplingArrays:
 def sampling_arrays(batch: Batch, vocab_size: int) -> SamplingArrays:
     """Collect the rows' parameters; noise depends on a request's seed and the token's position."""
     seqs = batch.seqs
-    known = _parameters(tuple(seqs), tuple([seq.row for seq in seqs]), vocab_size)
+    same = tuple(map(weakref.ref, seqs))  # what is remembered must not keep requests alive
+    known = _parameters(same, tuple([seq.row for seq in seqs]), vocab_size)
     noise = sampler.uniform_noise(known.seeds, [item.end for item in batch.items])
-    arrays = [known.temperatures, noise, known.rows, *known.filters]
+    # copies: whoever gets these arrays, as tensors, may write into them
+    arrays = [known.temperatures.copy(), noise, known.rows.copy()]
+    arrays += [values.copy() for values in known.filters]
     banned = _banned(batch, vocab_size) if known.min_tokens else ([], [])
     if banned[0]:
         arrays += [np.array(ids, np.int64) for ids in banned]
@@ -110,7 +114,10 @@ class _Parameters:
 
 
 @lru_cache(maxsize=2)  # a step's prefill, and the decode batch that goes on from step to step
-def _parameters(seqs: tuple[Sequence, ...], rows: tuple[int, ...], vocab_size: int) -> _Parameters:
+def _parameters(
+    same: tuple[weakref.ref[Sequence], ...], rows: tuple[int, ...], vocab_size: int
+) -> _Parameters:
+    seqs = [seq for ref in same if (seq := ref()) is not None]
     params = [seq.params for seq in seqs]
     filters: list[np.ndarray] = []
     if any(p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0 for p in params):

@@ -106,7 +106,7 @@ class Scheduler:
         # Only the prompt that was admitted last can have met the end of the budget and be half
         # done; and something is left for it, for fewer sequences run than the budget has tokens.
         for seq in self.running[-1:]:
-            if seq.is_prefilling:
+            if seq.status is Status.RUNNING and seq.is_prefilling:
                 budget -= take(seq)
         while budget > 0 and self.waiting and len(self.running) < self.max_num_seqs:
             seq = self.waiting[0]

@@ -48,12 +48,11 @@ def rehearse(
             length = min(size + history, longest)
             if history < length:
                 run(_prefill(max(1, size // length), history, length, block_size))
-    seq = _sequence(0, min(2, longest))
-    seq.block_table, seq.row = [0], 0
-    seq.token_ids[-1] = -1  # a placeholder, as in every overlapped step
-    end = len(seq)
     for params in (SamplingParams(), SamplingParams(top_k=1)):  # filtered logits are float32
-        seq.params = params
+        seq = _sequence(0, min(2, longest))  # a new one: the old one's parameters are remembered
+        seq.params, seq.block_table, seq.row = params, [0], 0
+        seq.token_ids[-1] = -1  # a placeholder, as in every overlapped step
+        end = len(seq)
         run(Batch([ScheduledItem(seq, end - 1, end, emits=True)], is_prefill=False))
 
 

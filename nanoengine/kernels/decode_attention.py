@@ -117,11 +117,12 @@ class DecodePlan(NamedTuple):
     stages: int
 
 
-def plan_decode(batch: int, kv_heads: int, block_d: int, device: Capability) -> DecodePlan:
+def plan_decode(batch: int, kv_heads: int, key_bytes: int, device: Capability) -> DecodePlan:
     """The launch shape for a batch size; a graph is captured with it, so lengths cannot matter.
 
     Split until four programs a multiprocessor exist, at most 32 splits: an H200 and 8 kv heads
-    give 32 splits for one sequence, 8 for 8 sequences, 2 for 32 and 1 from 34 on.
+    give 32 splits for one sequence, 8 for 8 sequences, 2 for 32 and 1 from 34 on. key_bytes: of
+    one head's key, 256 for 128 components of bfloat16.
     """
     programs, splits = batch * kv_heads, 1
     while splits < 32 and 2 * splits * programs <= 4 * device.sms:
@@ -129,7 +130,7 @@ def plan_decode(batch: int, kv_heads: int, block_d: int, device: Capability) -> 
     tile, warps, stages = 64, 4, 3 if splits > 1 else 4
     if programs > 4 * device.sms:  # they come in waves: many small ones leave the chip fuller
         tile, warps, stages = 32, 2, 4
-    if block_d > 128 or device.shared_memory < 160 * 1024:
+    if key_bytes > 256 or device.shared_memory < 160 * 1024:
         tile, stages = 32, 3  # K and V of a tile, twice, must fit into shared memory
     return DecodePlan(splits, tile, warps, stages)
 
@@ -155,7 +156,7 @@ def decode_attention(
     q = q if q.stride()[1:] == (dim, 1) else q.contiguous()  # a row may be longer than its heads
     block_size, kv_heads = k_cache.shape[1:3]
     block_d = max(16, triton.next_power_of_2(dim))
-    plan = plan_decode(batch, kv_heads, block_d, device)
+    plan = plan_decode(batch, kv_heads, block_d * k_cache.itemsize, device)
     out, group = q.new_empty(q.shape), heads // kv_heads
     parts, lse = out, out  # without splits the kernel writes its output at once
     if plan.splits > 1:

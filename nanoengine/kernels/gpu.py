@@ -30,9 +30,11 @@ _last_order: list[tuple[Context, torch.Tensor]] = []
 
 
 def _order_of(context: Context, lengths: torch.Tensor) -> torch.Tensor:
-    if not _last_order or _last_order[0][0] is not context:
-        _last_order[:] = [(context, order.longest_first(lengths))]
-    return _last_order[0][1]
+    if _last_order and _last_order[0][0] is context:
+        return _last_order[0][1]
+    found = order.longest_first(lengths)
+    _last_order[:] = [(context, found)]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def prefill_attention(
     # 64 x 64 with three stages: 16 x 1024 tokens in 233 microseconds on an H200 (boxes fetched by
     # the hardware, TMA, at their best 225); large heads or an older card's shared memory take
     # smaller tiles
-    small = block_d > 128 or device.shared_memory < 160 * 1024
+    small = block_d * k.itemsize > 256 or device.shared_memory < 160 * 1024
     queries, keys, stages = (64, 32, 2) if small else (64, 64, 3)
     out, query_blocks = q.new_empty(q.shape), triton.cdiv(max_seqlen_q, queries)
     _prefill[(heads, len(cu_seqlens_q) - 1, query_blocks)](

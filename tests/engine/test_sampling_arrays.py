@@ -1,9 +1,12 @@
 """What sampling needs of each row: kept while the batch stays the same, and never longer."""
 
+import gc
 import random
+import weakref
 
 import numpy as np
 
+from nanoengine.engine import warm_up
 from nanoengine.engine.sampling import sampling_arrays
 from nanoengine.engine.sequence import Batch, ScheduledItem, Sequence
 from nanoengine.layers.sampler import uniform_noise
@@ -68,3 +71,41 @@ def test_every_batch_gets_its_own_parameters() -> None:
             filtered.add(got.filtered)
             banned.add(got.banned)
     assert filtered == banned == {True, False}
+
+
+def decode_batch(seqs: list[Sequence]) -> Batch:
+    ends = [len(seq) for seq in seqs]
+    items = [ScheduledItem(seq, end - 1, end, True) for seq, end in zip(seqs, ends, strict=True)]
+    return Batch(items, is_prefill=False)
+
+
+def test_whoever_gets_the_arrays_may_write_into_them() -> None:
+    """A sampler that replaces temperatures in place must not change the next step's."""
+    rng = random.Random(1)
+    batch = decode_batch([some_sequence(rng, i) for i in range(8)])
+    first = sampling_arrays(batch, VOCAB).arrays
+    want = [array.tolist() for array in first]
+    for array in first:
+        array[:] = 1
+    assert [array.tolist() for array in sampling_arrays(batch, VOCAB).arrays] == want
+
+
+def test_what_is_remembered_keeps_no_request_alive() -> None:
+    seq = some_sequence(random.Random(2), 0)
+    sampling_arrays(decode_batch([seq]), VOCAB)
+    alive = weakref.ref(seq)
+    del seq
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_rehearsal_filters_once() -> None:
+    """A filtered batch's logits are float32, which the sampling kernels are compiled for anew."""
+    filtered = []
+
+    def run(batch: Batch) -> None:
+        if not batch.is_prefill:
+            filtered.append(sampling_arrays(batch, VOCAB).filtered)
+
+    warm_up.rehearse(run, budget=64, max_len=128, block_size=16, num_blocks=8)
+    assert filtered == [False, True]
