@@ -32,9 +32,11 @@ class Peer:
 
     def wait_idle(self, seconds: float) -> None:
         """Return when it is done with everything so far. Raises CollectiveError: late, or gone."""
+        if self.idle:
+            return
         self.bell.settimeout(seconds)
         try:
-            if not self.idle and not self._listen():
+            if not self._listen():
                 raise CollectiveError(f"rank {self.rank} has ended")
         except TimeoutError:
             raise CollectiveError(f"rank {self.rank} was waited for {seconds:.1f} s") from None
