@@ -114,11 +114,28 @@ def test_no_compiler(folder, monkeypatch, make_llm, checkpoint):
     monkeypatch.setenv("PATH", "")
     choice = choose_backend("auto", CPU)
     assert (choice.name, choice.kernels) == ("reference", None)
-    assert "no C compiler 'cc' was found: install gcc, or set CC" in choice.reason
+    assert "no C compiler was found: install gcc, or set CC to one" in choice.reason
     llm = make_llm(checkpoint("qwen3"))
     assert llm.engine.runner.kernels is None
     assert llm.generate([[1, 2, 3]], use_tqdm=False)[0].token_ids
     assert doctor.examine()["attention"]["reason"] == choice.reason
+
+
+@pytest.mark.parametrize(
+    ("cc", "words"),
+    [('gcc "', "No closing quotation"), ("gcc -DLANES_HIDDEN -Dlanes=hidden", "lanes")],
+)
+def test_a_compiler_command_that_will_not_do(folder, monkeypatch, cc, words):
+    """Quotes that do not end; a library that lacks one of the functions."""
+    monkeypatch.setenv("CC", cc)
+    choice = choose_backend("auto", CPU)
+    assert choice.name == "reference"
+    assert words in choice.reason
+
+
+def test_a_compiler_that_speaks_another_language(folder, monkeypatch, tmp_path):
+    compiler(monkeypatch, tmp_path, r"printf '\xe9rror: caf\xe9 error\n' >&2; exit 1")
+    assert "error" in choose_backend("auto", CPU).reason
 
 
 def test_other_systems_run_in_plain_torch(folder, monkeypatch):

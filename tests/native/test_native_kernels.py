@@ -155,6 +155,38 @@ def test_a_wrong_slot_is_an_error_and_writes_nothing(kernels, slots, positions, 
     assert not any(cache.any() for cache in caches)
 
 
+@pytest.mark.parametrize(
+    ("k_shape", "v_shape"),
+    [((4, 4, 2, 8), (2, 4, 2, 8)), ((4, 4, 1, 8), (4, 4, 1, 8)), ((4, 4, 2, 4), (4, 4, 2, 4))],
+)
+def test_a_cache_of_another_shape_is_the_references_error(kernels, k_shape, v_shape):
+    """Memory beside the caches stays as it was: they are slices of larger tensors."""
+    around = [torch.zeros(64, *shape[1:]) for shape in (k_shape, v_shape)]
+    caches = tuple(x[8 : 8 + n[0]] for x, n in zip(around, (k_shape, v_shape), strict=True))
+    cos_sin = rotary.RotaryEmbedding(8, 64, 1e4, None)(torch.arange(3))
+    with pytest.raises((EngineError, IndexError, RuntimeError)):
+        kernels.rotate_and_store(
+            torch.randn(3, 64), None, 0.0, cos_sin, ints([0, 15, 9]), caches, (4, 2, 8),
+            torch.float32,
+        )  # fmt: skip
+    for x, cache in zip(around, caches, strict=True):
+        cache.zero_()
+        assert not x.any()
+
+
+def test_a_cache_with_gaps_is_stored_by_the_reference(kernels):
+    heads, slots = (4, 2, 8), ints([0, 15, 9])
+    cos_sin = rotary.RotaryEmbedding(8, 64, 1e4, None)(torch.arange(3))
+    qkv = torch.randn(3, 64)
+    want = rotated(qkv.clone(), None, 0.0, cos_sin, heads)
+    gaps = [torch.zeros(4, 4, 2, 16)[..., :8] for _ in "kv"]
+    try:
+        kernels.rotate_and_store(qkv, None, 0.0, cos_sin, slots, tuple(gaps), heads, torch.float32)
+    except RuntimeError:  # or refused by torch, which is as good
+        return
+    close(gaps[0].reshape(-1, 2, 8)[slots.long()], want[1])
+
+
 # -- attention -----------------------------------------------------------------------------------
 
 
@@ -299,6 +331,15 @@ def test_placeholders(kernels):
     assert got.tolist() == [5, 10, 30, 0]
 
 
+def test_another_number_of_rows_than_sequences_is_an_error(kernels):
+    """Lesson 06's usual mistake: the logits of all rows go to the sampler."""
+    table = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(EngineError, match="300 rows of logits for 1 sequences"):
+        kernels.sample(
+            torch.zeros(300, 4), torch.zeros(1), torch.zeros(1), torch.tensor([0]), table, 1e-5
+        )
+
+
 def test_a_row_beyond_the_table_is_an_error(kernels):
     table = torch.zeros(3, dtype=torch.int64)
     with pytest.raises(EngineError, match="row 3 is beyond the table of 3 newest tokens"):
@@ -306,4 +347,6 @@ def test_a_row_beyond_the_table_is_an_error(kernels):
     zeros = torch.zeros(2)
     with pytest.raises(EngineError, match="row 9 is beyond"):
         kernels.sample(torch.zeros(2, 4), zeros, zeros, torch.tensor([0, 9]), table, 1e-5)
+    with pytest.raises(EngineError, match="row -5 is beyond"):
+        kernels.sample(torch.zeros(2, 4), zeros, zeros, torch.tensor([0, -5]), table, 1e-5)
     assert not table.any()

@@ -31,7 +31,7 @@ def decode(
     batch, width = len(q), tables.shape[-1]
     if not (integers(lengths, batch) and integers(tables, batch, width)):
         return None
-    if not (plain(k_cache, v_cache) and heads_together(q)):
+    if not (plain(k_cache, v_cache) and heads_together(q) and _fit(q, k_cache, v_cache)):
         return None
     sizes = _sizes(q, k_cache.shape, k_cache.stride(1), batch, width, context)
     out = torch.empty(q.shape)
@@ -68,6 +68,8 @@ def prefill(
         shape, stride = k.shape, k.stride(1)
         if not (integers(tables, count, width) and plain(k, v)):
             return None
+    if not _fit(q, k, v):
+        return None
     sizes = _sizes(q, shape, stride, count, width, context)
     out = torch.empty(q.shape)
     failed = library.attend_prefill(
@@ -76,6 +78,12 @@ def prefill(
         scale, torch.get_num_threads(),
     )  # fmt: skip
     return None if failed else out
+
+
+def _fit(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether keys and values are of one shape, and every key head serves as many query heads."""
+    heads, dim = q.shape[1:]
+    return k.shape == v.shape and k.shape[-1] == dim and heads % k.shape[-2] == 0
 
 
 def _sizes(
