@@ -123,27 +123,29 @@ class Batches:
     def __init__(self, number: int) -> None:
         self.seqs = [self.new(row) for row in range(number)]
         self.blocks = count(100)
+        self.wide: list[Sequence] = []  # with two tokens in the next batch
 
     def new(self, row: int) -> Sequence:
         """A sequence in this row, decoding, its newest token on the device."""
         seq = Sequence(f"row-{row}", [7] * (2 + row), SamplingParams(), 1000)
         seq.row, seq.block_table = row, [row, 10 + row]
         seq.token_ids.append(-(row + 1))
-        seq.num_cached_tokens = len(seq) - 1
         return seq
 
     def advance(self, seq: Sequence) -> None:
         """One token further, as after a launch, and with a block for it."""
-        seq.num_cached_tokens += 1
         seq.token_ids.append(-(seq.row + 1))
         if len(seq) > BLOCK * len(seq.block_table):
             seq.block_table.append(next(self.blocks))
 
     def decode(self) -> Batch:
-        """All sequences, a token each."""
+        """All sequences, a token each (and one more of the wide ones)."""
+        items = []
         for seq in self.seqs:
-            seq.num_scheduled_tokens = 1
-        items = [ScheduledItem(s, len(s) - 1, len(s), emits=True) for s in self.seqs]
+            start = len(seq) - 1 - (seq in self.wide)
+            seq.num_cached_tokens, seq.num_scheduled_tokens = start, len(seq) - start
+            items.append(ScheduledItem(seq, start, len(seq), emits=True))
+        self.wide.clear()
         return Batch(items, is_prefill=False)
 
     def prefill(self) -> Batch:
@@ -161,6 +163,9 @@ class Batches:
             seq.token_ids[-2] = 5
         elif what == "skips":
             self.advance(seq)
+        elif what == "wide":
+            self.advance(seq)
+            self.wide.append(seq)
         elif what == "block":
             seq.block_table.append(next(self.blocks))
         elif what == "moved":  # as a preempted sequence comes back
@@ -171,8 +176,7 @@ class Batches:
         elif what == "other":
             other = self.new(seq.row)
             other.token_ids[:] = seq.token_ids
-            other.num_cached_tokens, other.block_table = seq.num_cached_tokens, [*seq.block_table]
-            other.block_table[0] = next(self.blocks)
+            other.block_table = [next(self.blocks), *seq.block_table[1:]]
             self.seqs[place % len(self.seqs)] = other
         elif what == "order":
             self.seqs.reverse()
@@ -186,7 +190,7 @@ class Batches:
 
 
 CHANGES = ("known", "known before", "skips", "block", "moved", "moved and known", "other", "order",
-           "ends", "swap", "prefill", "again")  # fmt: skip
+           "ends", "swap", "prefill", "again", "wide", "none")  # fmt: skip
 
 
 @settings(max_examples=400, deadline=None)
@@ -206,8 +210,11 @@ def test_any_change_between_two_batches_arrives(
         return values[0]
 
     tell(batches.decode())
+    before: list[str] = []
     for changes in steps:
         names = [what for what, _ in changes]
+        if "none" in names:
+            tell(Batch([], is_prefill=False))
         if "again" in names:
             tell(batches.decode())
         for seq in batches.seqs:
@@ -219,7 +226,8 @@ def test_any_change_between_two_batches_arrives(
             for seq in batches.seqs:
                 batches.advance(seq)
         form = tell(batches.decode())
-        assert form == GO_ON or changes, "nothing has changed, and all was told"
+        assert form == GO_ON or names or "wide" in before, "nothing has changed, and all was told"
+        before = names
 
 
 def test_what_goes_on_is_one_number_and_two_a_block() -> None:

@@ -145,6 +145,7 @@ def test_a_short_message_of_any_numbers() -> None:
             assert "a step's message gives blocks by" in str(error)
             batch, blocks = reader.decode(array("i", [GO_ON])), []
         assert [place for place, _ in blocks] == sorted({place for place, _ in blocks})
+        assert all(block >= 0 for _, block in blocks)
         for row, (seq, start, end, _) in enumerate(batch.items):
             assert (seq.row, start, end, len(seq)) == (row, 6 + row, 7 + row, 7 + row)
             assert seq.last_token == -(row + 1)
@@ -175,3 +176,8 @@ def test_nothing_to_go_on_from(before: list[list[int]], match: str) -> None:
 def test_an_unknown_kind_of_step(kind: int) -> None:
     with pytest.raises(EngineError, match=f"is of kind {kind}, not 0, 1 or 2"):
         told_reader().decode(array("i", [kind]))
+
+
+def test_a_row_without_blocks_keeps_none_of_those_before() -> None:
+    batch = told_reader().decode(array("i", [1, 0, 0, 2, 0, 0, 5, 6]))
+    assert batch.seqs[0].block_table == []
