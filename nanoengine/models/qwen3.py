@@ -10,6 +10,7 @@ from nanoengine.attention.base import AttentionBackend
 from nanoengine.context import get_context
 from nanoengine.distributed.group import SINGLE, TPGroup
 from nanoengine.kernels.binding import KernelLayer
+from nanoengine.kernels.native.cpu import CpuKernels
 from nanoengine.layers import activation
 from nanoengine.layers.attention import Attention
 from nanoengine.layers.embed_head import ParallelLMHead, VocabParallelEmbedding
@@ -133,7 +134,7 @@ class DecoderLayer(nn.Module):
         return self.mlp(x), residual
 
 
-class Decoder(nn.Module):
+class Decoder(KernelLayer):
     """Embedding, layers, final norm: the names are those of the checkpoint."""
 
     def __init__(
@@ -154,8 +155,14 @@ class Decoder(nn.Module):
         x: torch.Tensor = self.embed_tokens(input_ids)
         residual: torch.Tensor | None = None
         cos_sin = self.rotary(positions)
-        for layer in self.layers:
-            x, residual = layer(x, residual, cos_sin)
+        done = None
+        if isinstance(self.kernels, CpuKernels):
+            done = self.kernels.decode_layers(self.layers, x, cos_sin, get_context())
+        if done is not None:
+            x, residual = done
+        else:
+            for layer in self.layers:
+                x, residual = layer(x, residual, cos_sin)
         if residual is None:  # a model of no layers
             out: torch.Tensor = self.norm(x)
         else:  # as every sum with the residual: x may be the parts of a product (add_norm)

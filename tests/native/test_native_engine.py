@@ -9,7 +9,9 @@ from nanoengine import LLM, SamplingParams
 from nanoengine.attention import reference
 from nanoengine.course import swap
 from nanoengine.engine import inputs
+from nanoengine.engine.kv_cache import bind_kv_cache
 from nanoengine.errors import EngineError
+from nanoengine.kernels.native.cpu import CpuKernels
 from nanoengine.layers import activation, sampler
 
 KINDS = ["qwen3", "qwen3-bias", "qwen3-mha", "qwen2", "llama-bias", "llama3-rope"]
@@ -76,6 +78,73 @@ def test_tokens_of_every_schedule(make_llm, checkpoint, options):
         for name in ("native", "reference")
     ]
     assert outs[0] == outs[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole"), [("qwen3", True), ("qwen2", False), ("llama-bias", False), ("llama", True)]
+)
+def test_decode_steps_are_one_call_where_no_layer_has_a_bias(
+    make_llm, checkpoint, monkeypatch, kind, whole
+):
+    done = []
+    real = CpuKernels.decode_layers
+
+    def seen(*args):
+        done.append(real(*args) is not None)
+        return real(*args)
+
+    monkeypatch.setattr(CpuKernels, "decode_layers", seen)
+    llm = make_llm(checkpoint(kind), attention_backend="native")
+    llm.generate([[1, 2, 3]], _greedy(), use_tqdm=False)
+    assert done == [False] + [whole] * 4  # the prefill, and every token but the first
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3-tied", "qwen3-mha", "llama3-rope"])
+def test_one_call_is_what_the_layers_are(make_llm, checkpoint, monkeypatch, kind):
+    """The same kernels in the same order: not a bit differs."""
+    found = []
+    for whole in (True, False):
+        if not whole:
+            monkeypatch.setattr(CpuKernels, "decode_layers", lambda *args: None)
+        records = []
+        llm = make_llm(checkpoint(kind), attention_backend="native", on_step=records.append)
+        outcome(llm, *requests(7))
+        found.append([record.logits for record in records])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_weights_and_caches_that_move_are_found(make_llm, checkpoint):
+    llm = make_llm(checkpoint("qwen3"), attention_backend="native", enable_prefix_caching=False)
+    runner = llm.engine.runner
+    before = llm.generate([[1, 2, 3]], _greedy(), use_tqdm=False)[0].token_ids
+    layers = runner.model.model.layers
+    moved = runner.kv_cache.clone()
+    runner.kv_cache.fill_(torch.nan)
+    bind_kv_cache(runner.model, moved)
+    for layer in layers:
+        old = layer.mlp.down_proj.weight.data
+        layer.mlp.down_proj.weight.data = old.clone()
+        old.fill_(torch.nan)
+    assert llm.generate([[1, 2, 3]], _greedy(), use_tqdm=False)[0].token_ids == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("slot_mapping", lambda table, start, end, size: [10**6], "slot 1000000 is beyond"),
+        ("pad_block_tables", lambda tables: [[9999] for _ in tables], "block 9999"),
+    ],
+)
+def test_a_wrong_number_in_a_decode_step_is_an_error(
+    make_llm, checkpoint, monkeypatch, name, value, words
+):
+    llm = make_llm(checkpoint("qwen3"), attention_backend="native", overlap=False)
+    llm.engine.add_request([1, 2, 3], _greedy())
+    llm.engine.step()
+    monkeypatch.setattr(inputs, name, value)
+    with pytest.raises(EngineError, match=words):
+        llm.engine.step()
 
 
 def test_preemptions_happen(make_llm, checkpoint):

@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import torch  # noqa: F401  (the library calls torch's OpenMP)
+
 from nanoengine.cache import cache_dir
 from nanoengine.errors import ConfigError
 
@@ -44,6 +46,7 @@ _SIGNATURES = {
     "attend_decode": "pppppppft",
     "sample": "pipppp" + "ppiiift",
     "resolve_placeholders": "pppii",
+    "decode_layers": "pipppppppp" + "piifft",
 }
 
 
@@ -55,6 +58,18 @@ class Sizes(ctypes.Structure):
         for name in (
             *("sequences", "tokens", "most_queries", "most_keys", "width", "num_blocks"),
             *("block_size", "heads", "kv_heads", "dim", "q_stride", "kv_stride"),
+        )
+    ]
+
+
+class Layer(ctypes.Structure):
+    """Where one layer's weights and caches lie, as `kernels.c` declares it."""
+
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in (
+            *("input_norm", "qkv", "q_gain", "k_gain", "o", "post_norm", "gate_up", "down"),
+            *("k_cache", "v_cache"),
         )
     ]
 
@@ -71,17 +86,26 @@ def load_library() -> Built:
     """The compiled kernels of this CPU; compiles at most once a process, and raises nothing."""
     if sys.platform != "linux":  # where torch's threads cannot be shared with a C function
         return Built(None, f"the C kernels are made for Linux, not for {sys.platform}")
-    command = shlex.split(os.environ.get("CC", "cc"))
-    compiler = shutil.which(command[0]) if command else None
-    if compiler is None:
-        named = command[0] if command else "cc"
-        return Built(None, f"no C compiler {named!r} was found: install gcc, or set CC")
     try:
-        library = _from_cache_or_new([compiler, *command[1:]])
-    except (OSError, subprocess.SubprocessError, ConfigError) as error:
+        compiler = _compiler()
+        if not compiler:
+            return Built(None, "no C compiler was found: install gcc, or set CC to one")
+        library = _from_cache_or_new(compiler)
+    # ValueError: CC's quotes; AttributeError: a function that the compiler left out
+    except (OSError, ValueError, AttributeError, subprocess.SubprocessError, ConfigError) as error:
         return Built(None, f"the C kernels could not be built: {_why(error)}")
     lanes = library.lanes()
-    return Built(library, f"C kernels, compiled by {compiler} for {lanes} floats a register")
+    return Built(library, f"C kernels, compiled by {compiler[0]} for {lanes} floats a register")
+
+
+def _compiler() -> list[str]:
+    """The command that CC names, or else gcc, whose OpenMP is torch's, or cc; empty: none."""
+    commands = [shlex.split(os.environ["CC"])] if "CC" in os.environ else [["gcc"], ["cc"]]
+    for command in commands:
+        path = shutil.which(command[0]) if command else None
+        if path is not None:
+            return [path, *command[1:]]
+    return []
 
 
 def _from_cache_or_new(compiler: list[str]) -> ctypes.CDLL:
@@ -112,8 +136,9 @@ def _compile(compiler: list[str], work: Path) -> Path:
     )
     for step in steps:
         subprocess.run(
-            [*compiler, *step], check=True, capture_output=True, text=True, timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
+            [*compiler, *step], check=True, capture_output=True, timeout=_SECONDS,
+            stdin=subprocess.DEVNULL, encoding="utf-8", errors="replace",
+            env={**os.environ, "LC_ALL": "C"},  # `_why` looks for the word "error"
         )  # fmt: skip
     return made
 
@@ -132,7 +157,8 @@ def _own_folder() -> Iterator[Path]:
     try:
         folder = cache_dir() / "kernels"
         folder.mkdir(mode=0o700, exist_ok=True)
-        if not _is_own(folder) or not os.access(folder, os.W_OK):
+        own = _is_own(folder) and _is_own(folder.parent)  # or the folder could be exchanged
+        if not own or not os.access(folder, os.W_OK):
             folder = None
     except (OSError, ConfigError):
         folder = None
@@ -176,6 +202,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"{error.cmd[0]} did not end within {error.timeout:g} seconds"
     if not isinstance(error, subprocess.CalledProcessError):
-        return str(error)[:200]
+        remedy = "; set CC=gcc" if "__kmpc" in str(error) else ""  # clang's OpenMP is another one
+        return str(error)[:200] + remedy
     lines = [line for line in str(error.stderr).splitlines() if "error" in line]
     return (lines or [f"{error.cmd[0]} ended with status {error.returncode}"])[0][:200]

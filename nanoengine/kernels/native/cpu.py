@@ -7,14 +7,15 @@ the reference, which computes it or says what is wrong with it.
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from nanoengine.context import Context
 from nanoengine.errors import EngineError
-from nanoengine.kernels.native import attend
+from nanoengine.kernels.native import attend, decode
 from nanoengine.kernels.native.operands import integers, plain
 
 if TYPE_CHECKING:
@@ -33,6 +34,30 @@ class CpuKernels:
 
     library: ctypes.CDLL
     reference: "AttentionBackend"
+    _stack: decode.Stack | None = None
+    _stacked: tuple[int, ...] = ()  # what _stack was made of
+
+    def decode_layers(
+        self,
+        layers: nn.ModuleList,
+        x: torch.Tensor,
+        cos_sin: tuple[torch.Tensor, torch.Tensor],
+        context: Context,
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """A decode step of few rows through all layers: (x, residual) behind the last of them.
+
+        None when it has to go layer by layer, which is also the reference: `DecoderLayer.forward`.
+        """
+        if context.is_prefill or len(x) > FEW_ROWS or not len(layers):
+            return None
+        first: Any = layers[0]
+        cache, weight = first.self_attn.attn.k_cache, first.mlp.down_proj.weight
+        here = (id(layers), cache.data_ptr(), weight.data_ptr())
+        if here != self._stacked:
+            self._stack, self._stacked = decode.stack_layers(layers), here
+        if self._stack is None:
+            return None
+        return decode.decode_layers(self.library, self._stack, cache, x, cos_sin, context)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """[n, size] -> [n, size]. Reference: `layers.layernorm.rms_norm`."""
@@ -109,20 +134,21 @@ class CpuKernels:
         num_heads, kv_heads, dim = heads
         tokens, (k_cache, v_cache) = len(qkv), caches
         q, k, v = qkv.view(tokens, -1, dim).split_with_sizes([num_heads, kv_heads, kv_heads], 1)
-        carved = k_cache.numel() > 0  # not yet in a warm-up
         if len(cos_sin[0]) != tokens:
             raise EngineError(f"{len(cos_sin[0])} positions for {tokens} tokens: give each its own")
-        slot_mapping = slot_mapping.contiguous()
-        if carved and not (integers(slot_mapping, tokens) and plain(k_cache, v_cache)):
-            self.reference.store_kvcache(k, v, k_cache, v_cache, slot_mapping)  # says what is wrong
-        if not carved:
-            slot_mapping = torch.full((tokens,), -1, dtype=torch.int32)
+        carved = k_cache.numel() > 0  # not yet in a warm-up
+        expected = (*k_cache.shape[:2], kv_heads, dim)
+        ours = carved and k_cache.shape == v_cache.shape == expected and plain(k_cache, v_cache)
+        ours = ours and integers(slot_mapping, tokens)
+        # a cache or slots that C does not expect: it only turns, and the reference stores
+        slots = slot_mapping if ours else torch.full((tokens,), -1, dtype=torch.int32)
         q_gain, k_gain = (None, None) if gains is None else (g.data_ptr() for g in gains)
-        if self.library.rotate_and_store(
+        failed = self.library.rotate_and_store(
             qkv.data_ptr(), q_gain, k_gain, cos_sin[0].data_ptr(), cos_sin[1].data_ptr(),
-            slot_mapping.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr(), tokens, num_heads,
-            kv_heads, dim, k_cache.shape[0] * k_cache.shape[1] if carved else 0, eps, threads(),
-        ):  # fmt: skip
+            slots.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr(), tokens, num_heads,
+            kv_heads, dim, k_cache.shape[0] * k_cache.shape[1] if ours else 0, eps, threads(),
+        )  # fmt: skip
+        if failed or (carved and not ours):
             self.reference.store_kvcache(k, v, k_cache, v_cache, slot_mapping)
         return q, k, v
 
@@ -165,9 +191,12 @@ class CpuKernels:
     ) -> torch.Tensor:
         """[b, vocab] logits -> [b] tokens, also in last_token[rows[i]]; row -1: nowhere.
 
-        Reference: `layers.sampler.sample`. Raises EngineError for a row that is not in the table.
+        Reference: `layers.sampler.sample`. Raises EngineError for a row that is not in the table,
+        and for another number of rows than logits have.
         """
         batch, vocab = logits.shape
+        if not len(temperatures) == len(noise) == len(rows) == batch:
+            raise EngineError(f"{batch} rows of logits for {len(rows)} sequences: one for each")
         logits = logits if logits.stride(1) == 1 else logits.contiguous()
         weights, tokens = torch.empty(batch, vocab), torch.empty(batch, dtype=torch.int64)
         if self.library.sample(
@@ -189,13 +218,13 @@ class CpuKernels:
         if self.library.resolve_placeholders(
             token_ids.data_ptr(), last_token.data_ptr(), out.data_ptr(), len(out), len(last_token)
         ):
-            raise _no_row([-token - 1 for token in token_ids.tolist()], last_token)
+            raise _no_row([-token - 1 for token in token_ids.tolist() if token < 0], last_token)
         return out
 
 
 def _no_row(rows: list[int], last_token: torch.Tensor) -> EngineError:
     size = len(last_token)
-    bad = next(row for row in rows if row >= size)
+    bad = next((row for row in rows if not -1 <= row < size), None)
     return EngineError(
         f"row {bad} is beyond the table of {size} newest tokens: rows are 0..{size - 1}"
     )

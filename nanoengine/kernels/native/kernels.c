@@ -20,8 +20,8 @@
 #endif
 
 typedef int64_t i64;
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef float vec4 __attribute__((vector_size(16), aligned(4)));
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
 
 int lanes(void) { return LANES; }
 
@@ -67,7 +67,12 @@ static inline float exp_(float x) {
 #define HIGH(i) i + 2, LANES + i + 2, i + 3, LANES + i + 3
 #define FRONT(i) i, i + 1, LANES + i, LANES + i + 1
 #define BACK(i) i + 2, i + 3, LANES + i + 2, LANES + i + 3
+#if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, F) __builtin_shufflevector(a, b, EACH(F))
+#else /* an older gcc knows the same under another name */
+typedef int32_t order __attribute__((vector_size(4 * LANES)));
+#define SHUFFLE(a, b, F) __builtin_shuffle(a, b, (order){EACH(F)})
+#endif
 
 static inline vec4 sum_four(vec a, vec b, vec c, vec d) {
     vec ab = SHUFFLE(a, b, LOW) + SHUFFLE(a, b, HIGH); /* in every 4 lanes: a, b, a, b */
@@ -438,5 +443,47 @@ int resolve_placeholders(const i64 *ids, const i64 *last_token, i64 *out, i64 co
     for (i64 i = 0; i < count; i++)
         if (ids[i] < -table) return 1;
     for (i64 i = 0; i < count; i++) out[i] = ids[i] < 0 ? last_token[-ids[i] - 1] : ids[i];
+    return 0;
+}
+
+/* -- a whole decode step ------------------------------------------------------------------------
+
+   Everything above, in the order of `models.qwen3.DecoderLayer`. One call for all layers: with one
+   row, Python would take as long to make the calls as the calls take. */
+
+typedef struct {
+    const float *input_norm, *qkv, *q_gain, *k_gain, *o, *post_norm, *gate_up, *down;
+    float *k_cache, *v_cache;
+} Layer;
+
+/* x [rows, hidden] is an embedding before, and after it the last layer's output, to be added to
+   `residual` [rows, hidden]. work: rows * (hidden + qkv + heads dim + 3 inner)
+   floats for everything between. */
+int decode_layers(const Layer *layers, i64 count, float *x, float *residual, float *work,
+                  const float *cos, const float *sin, const int32_t *slots, const int32_t *lengths,
+                  const int32_t *tables, const Sizes *s, i64 hidden, i64 inner, float eps,
+                  float scale, int threads) {
+    i64 rows = s->tokens, q_size = s->heads * s->dim, row = s->q_stride;
+    float *y = work, *qkv = y + rows * hidden, *attended = qkv + rows * row;
+    float *both = attended + rows * q_size, *act = both + rows * 2 * inner;
+    for (const Layer *layer = layers; layer < layers + count; layer++) {
+        if (layer == layers) {
+            memcpy(residual, x, rows * hidden * sizeof(float));
+            add_rms_norm(x, 0, layer->input_norm, 0, y, rows, hidden, eps, threads);
+        } else
+            add_rms_norm(x, residual, layer->input_norm, residual, y, rows, hidden, eps, threads);
+        linear(y, layer->qkv, qkv, rows, row, hidden, threads);
+        if (rotate_and_store(qkv, layer->q_gain, layer->k_gain, cos, sin, slots, layer->k_cache,
+                             layer->v_cache, rows, s->heads, s->kv_heads, s->dim,
+                             s->num_blocks * s->block_size, eps, threads))
+            return 1;
+        if (attend_decode(qkv, layer->k_cache, layer->v_cache, attended, lengths, tables, s, scale,
+                          threads))
+            return 1;
+        linear(attended, layer->o, x, rows, hidden, q_size, threads);
+        add_rms_norm(x, residual, layer->post_norm, residual, y, rows, hidden, eps, threads);
+        linear_silu(y, layer->gate_up, both, act, rows, inner, hidden, threads);
+        linear(act, layer->down, x, rows, hidden, inner, threads);
+    }
     return 0;
 }
