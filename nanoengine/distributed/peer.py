@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import select
 import signal
 import socket
 import struct
@@ -15,6 +16,7 @@ from nanoengine.errors import CollectiveError, WorkerError
 
 GUARD_EXIT = 87  # exit code of a worker that imports a main module without a guard
 GRACE_SECONDS = 1.0  # for a failing worker's report to arrive
+_LONGEST_POLL = 2**31 - 1  # milliseconds, in C an int
 _GUARD = (
     "each worker process imports this program's main module again, and that makes an engine with "
     'workers once more: put the program\'s own work under `if __name__ == "__main__":`'
@@ -29,17 +31,21 @@ class Peer:
         self.idle = False  # it has said that it is done with everything
         self.hangs = False  # and was killed for it
         self.failure: dict[str, Any] | None = None  # its report
+        bell.setblocking(False)  # with a timeout every byte would take two or three system calls
 
     def wait_idle(self, seconds: float) -> None:
         """Return when it is done with everything so far. Raises CollectiveError: late, or gone."""
         if self.idle:
             return
-        self.bell.settimeout(seconds)
         try:
-            if not self._listen():
-                raise CollectiveError(f"rank {self.rank} has ended")
-        except TimeoutError:
-            raise CollectiveError(f"rank {self.rank} was waited for {seconds:.1f} s") from None
+            idle = self._listen()
+        except BlockingIOError:  # it has said nothing yet
+            if not self._hears_within(seconds):
+                late = f"rank {self.rank} was waited for {seconds:.1f} s"
+                raise CollectiveError(late) from None
+            idle = self._listen()
+        if not idle:
+            raise CollectiveError(f"rank {self.rank} has ended")
 
     def ring(self) -> None:
         """Tell it that a piece lies in the buffer."""
@@ -49,17 +55,24 @@ class Peer:
 
     def look(self) -> None:
         """Take in what it has said, without waiting. Raises WorkerError if that is a failure."""
-        self.bell.settimeout(0.0)
         with contextlib.suppress(BlockingIOError):
             while self._listen():
                 pass
         self._raise_failure()
 
+    def _hears_within(self, seconds: float) -> bool:
+        poll = select.poll()  # (unlike select, of any number of open files)
+        poll.register(self.bell, select.POLLIN)
+        return bool(poll.poll(min(1e3 * seconds, _LONGEST_POLL)))
+
     def _listen(self) -> bool:
-        """Read one byte and what belongs to it; False: nothing will come any more."""
+        """Read one byte and what belongs to it; False: nothing will come any more.
+
+        Raises BlockingIOError when it has not come yet.
+        """
         try:
             said = self.bell.recv(1)
-        except (TimeoutError, BlockingIOError):
+        except BlockingIOError:
             raise
         except OSError:  # reset: it was killed
             said = b""
@@ -69,6 +82,7 @@ class Peer:
                 head = self.bell.recv(worker.REPORT_LENGTH.size, socket.MSG_WAITALL)
                 (length,) = worker.REPORT_LENGTH.unpack(head)
                 self.failure = json.loads(self.bell.recv(length, socket.MSG_WAITALL))
+            self.bell.setblocking(False)
         self.idle = said == rpc.IDLE
         return self.idle
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from nanoengine.config import EngineConfig
 from nanoengine.distributed.group import TPGroup
 from nanoengine.distributed.worker import worker_setup
 from nanoengine.engine import tensor_parallel
+from nanoengine.engine.sequence import Batch
+from nanoengine.engine.step_message import DECODE, GO_ON, PREFILL, BatchWriter
 from nanoengine.errors import ConfigError, EngineError, WorkerError
 from nanoengine.layers.embed_head import embed
 from nanoengine.models.config import read_model_config
@@ -80,8 +83,18 @@ def no_children() -> bool:
     return not [p for p in multiprocessing.active_children() if "nanoengine" in p.name]
 
 
-def test_two_ranks_with_everything_at_once(checkpoint: Callable[[str], Path]) -> None:
+def test_two_ranks_with_everything_at_once(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Overlap, the graph double, chunks, preemptions, prefix hits; twice; then a fault."""
+    encode, forms = BatchWriter.encode, Counter[int]()
+
+    def counted(self: BatchWriter, batch: Batch) -> list[int]:
+        values = encode(self, batch)
+        forms[values[0]] += 1
+        return values
+
+    monkeypatch.setattr(BatchWriter, "encode", counted)
     folder = checkpoint("qwen3")
     expected = alone(folder)
     with LLM(
@@ -92,6 +105,7 @@ def test_two_ranks_with_everything_at_once(checkpoint: Callable[[str], Path]) ->
         stats = llm.engine.stats()
         assert stats["preemptions"] > 0
         assert stats["free_blocks"] == stats["num_blocks"]
+        assert min(forms[form] for form in (DECODE, PREFILL, GO_ON)) > 0
         kill_and_see(llm)
     assert no_children()
 
