@@ -28,6 +28,7 @@ class EngineConfig:
     dummy_seed: of random weights.
     dtype: of weights, activations and KV cache; "auto": float32 on a CPU, the model's on a GPU.
     attention_backend: "auto" is decided by the device; `nanoengine doctor` says which and why.
+        "reference" is plain torch, "native" the C kernels of a CPU; the others need a GPU.
     kvcache_block_size: tokens a KV block, a power of two from 4 (flash_attn: from 256); None: 16
         (CPU) or 256 (GPU).
     num_kvcache_blocks: size of the KV pool; None: whatever the memory below allows.
