@@ -41,8 +41,7 @@ class Peer:
             idle = self._listen()
         except BlockingIOError:  # it has said nothing yet
             if not self._hears_within(seconds):
-                late = f"rank {self.rank} was waited for {seconds:.1f} s"
-                raise CollectiveError(late) from None
+                raise CollectiveError(f"rank {self.rank} was waited for {seconds:.1f} s") from None
             idle = self._listen()
         if not idle:
             raise CollectiveError(f"rank {self.rank} has ended")
