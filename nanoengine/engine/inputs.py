@@ -60,14 +60,10 @@ def slot_mapping(block_table: SequenceOf[int], start: int, end: int, block_size:
     >>> slot_mapping([7, 2, 5], start=4, end=10, block_size=4)
     [8, 9, 10, 11, 20, 21]
     """
-    if end - start == 1:  # as in every decode step
-        return [block_table[start // block_size] * block_size + start % block_size]
-    slots: list[int] = []
-    for index in range(start // block_size, -(-end // block_size)):
-        shift = (block_table[index] - index) * block_size  # from a position to its slot
-        first, last = max(start, index * block_size), min(end, (index + 1) * block_size)
-        slots += range(first + shift, last + shift)
-    return slots
+    return [
+        block_table[position // block_size] * block_size + position % block_size
+        for position in range(start, end)
+    ]
 
 
 def pad_block_tables(block_tables: SequenceOf[SequenceOf[int]]) -> list[list[int]]:
@@ -76,9 +72,8 @@ def pad_block_tables(block_tables: SequenceOf[SequenceOf[int]]) -> list[list[int
     >>> pad_block_tables([[7, 2, 5], [3]])
     [[7, 2, 5], [3, -1, -1]]
     """
-    width = max(map(len, block_tables), default=0)
-    padding = [-1] * width
-    return [[*table, *padding[len(table) :]] for table in block_tables]
+    width = max((len(table) for table in block_tables), default=0)
+    return [[*table, *[-1] * (width - len(table))] for table in block_tables]
 
 
 def prepare_prefill(seqs: SequenceOf[SequenceView], block_size: int) -> PrefillInputs:
