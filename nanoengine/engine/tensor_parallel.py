@@ -82,8 +82,10 @@ def _join_torchrun(
     group, control = torchrun.join(size, device, seconds)
     if group.rank == 0:
         return TorchrunWorkers(group, control)
-    worker.worker_loop(partial(torchrun.receive, control), serve(group, args))
-    group.abort()
+    try:
+        worker.worker_loop(partial(torchrun.receive, control), serve(group, args))
+    finally:
+        group.abort()  # or the process would not end, and torchrun sees only its end
     raise SystemExit(0)
 
 
