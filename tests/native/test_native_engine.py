@@ -11,6 +11,7 @@ from nanoengine.course import swap
 from nanoengine.engine import inputs
 from nanoengine.engine.kv_cache import bind_kv_cache
 from nanoengine.errors import EngineError
+from nanoengine.kernels.native import decode
 from nanoengine.kernels.native.cpu import CpuKernels
 from nanoengine.layers import activation, sampler
 
@@ -186,6 +187,18 @@ def test_a_wrong_block_in_the_engine_is_an_error(make_llm, checkpoint, monkeypat
     monkeypatch.setattr(inputs, "pad_block_tables", lambda tables: [[9999] for _ in tables])
     with pytest.raises(EngineError, match=r"block 9999, the KV cache has blocks 0\.\.511"):
         llm.generate([[1, 2, 3]], use_tqdm=False)
+
+
+def test_layers_that_differ_go_one_by_one(make_llm, checkpoint):
+    """The C function is told one number of blocks: a layer with fewer would be written beyond."""
+    llm = make_llm(checkpoint("qwen3"))
+    layers = llm.engine.runner.model.model.layers
+    assert decode.stack_layers(layers) is not None
+    attn = layers[-1].self_attn.attn
+    attn.k_cache, attn.v_cache = attn.k_cache[:1], attn.v_cache[:1]
+    assert decode.stack_layers(layers) is None
+    with pytest.raises((EngineError, IndexError), match=r"slot|index"):
+        llm.generate([list(range(1, 60))], _greedy(), use_tqdm=False)
 
 
 class Reached(Exception):

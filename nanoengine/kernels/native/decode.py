@@ -32,12 +32,14 @@ class Stack(NamedTuple):
 
 
 def stack_layers(layers: nn.ModuleList) -> Stack | None:
-    """The `DecoderLayer`s as a Stack; None when they have a bias, other ranks or no cache yet.
+    """The `DecoderLayer`s as a Stack; None when they have a bias, other ranks or no cache yet,
+    or differ in a shape: the C function is told one size for all of them.
 
     Like a graph on a GPU it reads weights and caches where they lie now: they are filled, never
     replaced.
     """
     tensors: list[torch.Tensor] = []
+    shapes: set[tuple[torch.Size | None, ...]] = set()
     entries = (Layer * len(layers))()
     for entry, layer in zip(entries, cast(Any, layers), strict=True):
         attention, mlp = layer.self_attn, layer.mlp
@@ -53,11 +55,14 @@ def stack_layers(layers: nn.ModuleList) -> Stack | None:
             *(attention.attn.k_cache, attention.attn.v_cache),
         ]
         there = [tensor for tensor in own if tensor is not None]
+        shapes.add(tuple(None if tensor is None else tensor.shape for tensor in own))
         if not plain(*there) or not _fit(attention, qkv, o, gate_up, down):
             return None
         tensors += there
         for (name, *_), tensor in zip(Layer._fields_, own, strict=True):
             setattr(entry, name, None if tensor is None else tensor.data_ptr())
+    if len(shapes) > 1:
+        return None
     start: Any = layers[0]
     first, inner = start.self_attn, start.mlp.down_proj.weight.shape[1]
     projection = first.qkv_proj
