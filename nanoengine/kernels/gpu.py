@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from nanoengine.context import Context
 from nanoengine.kernels import (
@@ -135,6 +136,16 @@ class GpuKernels:
             q, keys, values, ends_q, ends_k, context.max_seqlen_q, tables, scale, self.device,
             self.options,
         )  # fmt: skip
+
+    def decode_layers(
+        self,
+        layers: nn.ModuleList,
+        x: torch.Tensor,
+        cos_sin: tuple[torch.Tensor, torch.Tensor],
+        context: Context,
+    ) -> None:
+        """None: layer by layer. What a CPU gains by one call, a GPU gains by a graph."""
+        return
 
     def sample(
         self,

@@ -10,7 +10,6 @@ from nanoengine.attention.base import AttentionBackend
 from nanoengine.context import get_context
 from nanoengine.distributed.group import SINGLE, TPGroup
 from nanoengine.kernels.binding import KernelLayer
-from nanoengine.kernels.native.cpu import CpuKernels
 from nanoengine.layers import activation
 from nanoengine.layers.attention import Attention
 from nanoengine.layers.embed_head import ParallelLMHead, VocabParallelEmbedding
@@ -156,7 +155,7 @@ class Decoder(KernelLayer):
         residual: torch.Tensor | None = None
         cos_sin = self.rotary(positions)
         done = None
-        if isinstance(self.kernels, CpuKernels):
+        if self.kernels is not None:
             done = self.kernels.decode_layers(self.layers, x, cos_sin, get_context())
         if done is not None:
             x, residual = done
