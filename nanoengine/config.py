@@ -43,6 +43,8 @@ class EngineConfig:
     max_model_len: prompt and output tokens of one sequence; None: what the model was made for.
     tensor_parallel_size: GPUs (or CPU processes) that share each layer.
     worker_timeout: seconds that one of them waits for another inside a step before it is an error.
+    disable_custom_all_reduce: let NCCL do all sums over GPUs; else one kernel of ours does the
+        small ones, where NVLink joins the GPUs of one host.
     enforce_eager: True: never use graphs. False: graphs for decode; on a CPU their strict double,
         which is slower and made for tests and lessons. None: graphs on a GPU, eager on a CPU.
     graph_max_batch, graph_bucket_step: graphs for batches 1, 2, 4, 8, then every step up to max.
@@ -69,6 +71,7 @@ class EngineConfig:
     max_model_len: int | None = None
     tensor_parallel_size: int = 1
     worker_timeout: float = 7.0
+    disable_custom_all_reduce: bool = False
     enforce_eager: bool | None = None
     graph_max_batch: int = 512
     graph_bucket_step: int = 16
@@ -101,7 +104,7 @@ class EngineConfig:
         for name in ("num_kvcache_blocks", "max_prefill_tokens", "max_model_len"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
-        for name in ("overlap", "enable_prefix_caching"):
+        for name in ("overlap", "enable_prefix_caching", "disable_custom_all_reduce"):
             _boolean(name, getattr(self, name))
         if self.enforce_eager is not None:
             _boolean("enforce_eager", self.enforce_eager)

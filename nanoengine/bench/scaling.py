@@ -234,7 +234,7 @@ def _collective_seconds(side: NanoengineSide) -> Iterator[list[float]]:
         event
         for event in profiler.events() or ()
         if str(event.device_type).endswith("CUDA")
-        and event.name.startswith("nccl")
+        and event.name.startswith(("nccl", "_all_reduce"))  # NCCL's kernels, and ours
         and ":" not in event.name
     ]
     kernels.sort(key=lambda event: event.time_range.start)

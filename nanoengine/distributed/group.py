@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from nanoengine.errors import CollectiveError, EngineError
+
+if TYPE_CHECKING:
+    from nanoengine.distributed.inbox import Inbox
 
 c10d: Any = dist  # torch's type hints do not name all of it
 START_SECONDS = 600.0  # a rank may take so long to import torch, read weights or compile kernels
@@ -32,7 +35,7 @@ class TPGroup:
 
     backend: torch's process group of these ranks; None: the sizes alone, as a test of shapes
         needs them. store: the ranks' common dictionary. check: raises when a rank is known to be
-        gone; called while this one waits.
+        gone; called while this one waits. inbox: for sums in one kernel; None: `backend` sums.
 
     >>> TPGroup(rank=1, size=4).rank
     1
@@ -44,9 +47,12 @@ class TPGroup:
     store: Any = None
     check: Callable[[], None] = _nothing
     captured: list[dict[int, Any]] = field(default_factory=list, compare=False, repr=False)
+    inbox: "Inbox | None" = field(default=None, compare=False, repr=False)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum `x` over the ranks, in place; with one rank, `x` itself."""
+        if self.inbox is not None and self.inbox.takes(x):
+            return self.inbox.all_reduce(x)
         if self.size > 1:
             self._together("allreduce", [x], _in_stream(c10d.AllreduceOptions()))
         return x
@@ -92,11 +98,13 @@ class TPGroup:
         return min(int(text) for text in self.store.multi_get(keys))
 
     def abort(self) -> None:
-        """End an NCCL group, and free whoever waits in it for a rank that is gone.
+        """End an NCCL group, and free whoever waits in it or in an inbox for a rank that is gone.
 
         The captured graphs end first, or NCCL would wait for them for ever. Gloo does all of it
         itself.
         """
+        if self.inbox is not None:
+            self.inbox.free()
         if hasattr(c10d, "ProcessGroupNCCL") and isinstance(self.backend, c10d.ProcessGroupNCCL):
             for graphs in self.captured:
                 graphs.clear()

@@ -24,6 +24,7 @@ import torch
 
 from nanoengine.distributed import rpc, worker
 from nanoengine.distributed.group import START_SECONDS, TPGroup, c10d, connect
+from nanoengine.distributed.inbox import with_inbox
 from nanoengine.distributed.peer import GRACE_SECONDS, GUARD_EXIT, Peer, check, diagnose
 from nanoengine.errors import CollectiveError, ConfigError, EngineError, WorkerError
 
@@ -167,13 +168,18 @@ def _end(
 
 
 def launch(
-    size: int, target: str, args: dict[str, Any], device: torch.device, seconds: float
+    size: int,
+    target: str,
+    args: dict[str, Any],
+    device: torch.device,
+    seconds: float,
+    inbox: bool = False,
 ) -> Workers:
     """Start ranks 1 to size - 1 on this host, and join them as rank 0.
 
     target: "package.module:function", called in each worker as function(group, args); gives
     {message kind: handler}. args: what JSON can say. seconds: how long ranks wait for each other
-    inside a step before it is an error.
+    inside a step before it is an error. inbox: let GPUs sum in one kernel, where they can.
 
     Raises WorkerError when a worker cannot start, ConfigError where the system has not the means.
     """
@@ -193,6 +199,7 @@ def launch(
             setup=worker.current_setups(),
             follow_thread=START_METHOD != "forkserver"  # there another process is the parent
             and threading.current_thread() is threading.main_thread(),
+            inbox=inbox and device.type == "cuda",
         )
         with workers.supervise():
             peers = workers.peers
@@ -201,9 +208,9 @@ def launch(
             for peer in peers:
                 peer.wait_idle(START_SECONDS)
                 peer.idle = False
-            workers.met(
-                connect(store, 0, size, device, seconds, worker.LOOPBACK, partial(check, peers))
-            )
+            check_peers = partial(check, peers)
+            group = connect(store, 0, size, device, seconds, worker.LOOPBACK, check_peers)
+            workers.met(with_inbox(group) if first.inbox else group)
     workers.watcher.start()
     return workers
 

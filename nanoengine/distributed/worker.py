@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from nanoengine.distributed.group import TPGroup, c10d, connect
+from nanoengine.distributed.inbox import with_inbox
 from nanoengine.distributed.rpc import EXIT, IDLE, Message, Receiver
 from nanoengine.errors import CollectiveError, EngineError
 
@@ -40,6 +41,7 @@ class WorkerSpec:
 
     target: "module:function", called as function(group, args); gives {message kind: handler}.
     setup: [("module:function", keyword arguments)], called before. seconds: see `connect`.
+    inbox: whether GPUs sum in one kernel, where they can.
     follow_thread: the kernel may tie this worker to the thread that started it.
     """
 
@@ -53,6 +55,7 @@ class WorkerSpec:
     args: dict[str, Any] = field(default_factory=dict)
     setup: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     follow_thread: bool = False
+    inbox: bool = False
 
     def to_json(self) -> str:
         """The spec as text. Raises TypeError for an argument that JSON has no words for."""
@@ -150,6 +153,8 @@ def _serve(bell: socket.socket, spec: WorkerSpec) -> None:
     bell.sendall(IDLE)  # the ranks meet when all are there: only then deadlines are short
     store = c10d.TCPStore(LOOPBACK, spec.port, is_master=False, wait_for_workers=False)
     group = connect(store, spec.rank, spec.size, device, spec.seconds, LOOPBACK)
+    if spec.inbox:
+        group = with_inbox(group)
     _joined.append(group)
     worker_loop(Receiver(buffer, bell).receive, build(group, spec.args))
 

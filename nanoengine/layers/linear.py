@@ -169,8 +169,9 @@ class RowParallelLinear(KernelLayer):
         With kernels and one rank perhaps float32 parts [parts, n, out_features], which the
         RMSNorm that comes next sums.
         """
-        if self.kernels is not None and self.bias is None and self.group.size == 1:
-            return self.kernels.linear(x, self.weight, parts=True)
+        if self.kernels is not None and self.bias is None:
+            y = self.kernels.linear(x, self.weight, parts=self.group.size == 1)
+            return self.group.all_reduce(y)
         # the bias is added by rank 0 alone: after the sum every rank has it exactly once
         return self.group.all_reduce(
             F.linear(x, self.weight, self.bias if self.group.rank == 0 else None)

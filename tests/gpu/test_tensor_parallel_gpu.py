@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from gpu import sum_probe
 from gpu.conftest import prompts
 
 from nanoengine import LLM, SamplingParams
+from nanoengine.distributed.launch import launch
 from nanoengine.distributed.worker import worker_setup
 from nanoengine.errors import EngineError, WorkerError
 
@@ -35,11 +37,16 @@ def run(llm: LLM, count: int = 20) -> tuple[list[list[int]], dict[tuple[str, int
     return [output.token_ids for output in outputs], logits
 
 
-@pytest.mark.parametrize("options", [{}, {"enforce_eager": True}, {"overlap": False}], ids=str)
+OPTIONS = [{}, {"enforce_eager": True}, {"overlap": False}, {"disable_custom_all_reduce": True}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_same_logits_as_one_gpu(make_llm: Callable[..., LLM], options: dict[str, Any]) -> None:
     expected, truth = run(make_llm())
     llm = make_llm(tensor_parallel_size=2, **options)
     assert bool(llm.engine.runner.buckets) == ("enforce_eager" not in options)
+    by_kernel = llm.engine.runner.group.inbox is not None
+    assert by_kernel == ("disable_custom_all_reduce" not in options)
     tokens, logits = run(llm)
     again, more = run(llm)  # now with prefix hits
     for texts, found in ((tokens, logits), (again, more)):
@@ -96,3 +103,23 @@ def test_a_worker_that_raises(make_llm: Callable[..., LLM]) -> None:
     with pytest.raises(WorkerError, match=r"rank 1 .*ValueError: planted"):
         run(llm)
     assert time.monotonic() - began < FOUND_WITHIN
+
+
+def test_sums_in_one_kernel() -> None:
+    sizes = [(1, 1024), (64, 5120), (3, 1000), (256, 5120), (1, 16), (300, 8192), (37, 896)]
+    values = [number for size in sizes for number in size]
+    workers = launch(2, "gpu.sum_probe:serve", {}, torch.device("cuda"), 7.0, inbox=True)
+    group = workers.group
+    with workers.supervise():
+        assert group.inbox is not None
+        small = [group.inbox.takes(torch.empty(size, dtype=torch.bfloat16)) for size in sizes]
+        assert small == [True] * 5 + [False, True]  # the sixth is NCCL's: both meet in one graph
+        workers.send(sum_probe.SUM, values)
+        found = sum_probe.sums(group, values)
+    for index, size in enumerate(sizes):
+        want = sum(sum_probe.part(rank, index, *size).float() for rank in (0, 1))
+        eager, replayed = found[index], found[len(sizes) + index]
+        torch.testing.assert_close(eager.float(), want, rtol=1e-2, atol=1e-2)
+        scaled = sum_probe.REPLAYS * want
+        torch.testing.assert_close(replayed.float(), scaled, rtol=2e-2, atol=0.2)
+    workers.close()

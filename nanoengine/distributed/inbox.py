@@ -1,0 +1,174 @@
+"""Memory of one GPU that the other GPUs of this host can write: where ranks put sums' parts.
+
+CUDA lets a process open another one's memory (its IPC calls): the owner asks for a handle of 64
+bytes, and whoever gets it maps the memory into its own addresses. Torch's caching allocator knows
+nothing of this memory, which is taken from the driver itself.
+"""
+
+import ctypes
+import warnings
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nanoengine.distributed.group import TPGroup
+from nanoengine.errors import EngineError
+
+# Bytes that one kernel sums faster than NCCL, by ranks: each rank sends its part to all others,
+# which among many is soon more than NCCL's ring does (the limits of vLLM's custom all_reduce).
+ONE_SHOT_BYTES = {2: 4 << 20, 4: 512 << 10, 8: 256 << 10}
+_LAZY_PEER_ACCESS = 1  # cuIpcOpenMemHandle: let this GPU reach the other one
+_NATIVE_ATOMICS = 3  # cuDeviceGetP2PAttribute: true over NVLink, not over PCIe
+_ENDLESS = 1 << 62  # a flag beyond all counts
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle, passed by value."""
+
+    _fields_ = (("reserved", ctypes.c_byte * 64),)
+
+
+def _cuda(name: str, *args: Any) -> None:
+    """Call a function of the CUDA driver. Raises EngineError when it fails, or is not there."""
+    try:
+        code = getattr(ctypes.CDLL("libcuda.so.1"), name)(*args)
+    except (OSError, AttributeError) as error:
+        raise EngineError(f"the CUDA driver cannot be called: {error}") from None
+    if code:
+        raise EngineError(f"{name} of the CUDA driver failed with error {code}")
+
+
+def why_not(ranks: int) -> str | None:
+    """Why GPUs 0 to ranks - 1 cannot write into each other's memory; None: they can."""
+    if ranks not in ONE_SHOT_BYTES:
+        return f"{ranks} ranks: it is made for {', '.join(map(str, ONE_SHOT_BYTES))}"
+    able = ctypes.c_int()
+    for one in range(ranks):
+        for other in range(ranks):
+            if one == other:
+                continue
+            try:
+                _cuda("cuDeviceGetP2PAttribute", ctypes.byref(able), _NATIVE_ATOMICS, one, other)
+            except EngineError as error:
+                return str(error)
+            if not able.value:
+                return f"GPU {one} and GPU {other} have no NVLink between them"
+    return None
+
+
+class _Memory:
+    """Bytes of a GPU at an address, as torch takes them in without a copy."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+class Inbox:
+    """This rank's inbox and flags, and the addresses of all ranks'; see `kernels.all_reduce`.
+
+    room: bytes of a sum. inbox_table, flag_table: [ranks] int64 addresses, on the device.
+    counts: [programs] int64.
+    """
+
+    def __init__(self, rank: int, ranks: int, device: torch.device) -> None:
+        from nanoengine.kernels import all_reduce  # needs Triton
+        from nanoengine.kernels.capability import detect
+        from nanoengine.kernels.pdl import launch_options
+
+        self._sum, self._options = all_reduce.all_reduce, launch_options(detect(device).pdl)
+        self.rank, self.device, self.room = rank, device, ONE_SHOT_BYTES[ranks]
+        programs = self.room // all_reduce.PART_BYTES
+        self._flags_at = 2 * ranks * self.room
+        size = self._flags_at + ranks * programs * torch.int64.itemsize
+        self.counts = torch.zeros(programs, dtype=torch.int64, device=device)
+        torch.cuda.synchronize(device)  # the driver's calls need torch's CUDA context
+        address = ctypes.c_uint64()
+        _cuda("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        self._own = address.value
+        self._mapped: list[int] = []
+        weakref.finalize(self, _release, device, self._own, self._mapped).atexit = False
+        memory = torch.as_tensor(_Memory(self._own, size), device=device)
+        memory.zero_()
+        self._flags = memory[self._flags_at :].view(torch.int64)
+        self._flags.fill_(0)  # loads what `free` will need, when it is too late for loading
+        stream: Any = torch.cuda.Stream
+        self._stream = stream(device)  # for `free`, which must wait behind no kernel
+        torch.cuda.synchronize(device)
+
+    def handle(self) -> str:
+        """What another rank needs to open this memory."""
+        handle = _Handle()
+        _cuda("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(self._own))
+        return bytes(handle).hex()
+
+    def connect(self, handles: Sequence[str]) -> None:
+        """Open all ranks' memory by their handles, in rank order."""
+        addresses = []
+        for rank, text in enumerate(handles):
+            address = ctypes.c_uint64(self._own)  # a process cannot open its own
+            if rank != self.rank:
+                handle = _Handle.from_buffer_copy(bytes.fromhex(text))
+                _cuda("cuIpcOpenMemHandle_v2", ctypes.byref(address), handle, _LAZY_PEER_ACCESS)
+                self._mapped.append(address.value)
+            addresses.append(address.value)
+        self.inbox_table = torch.tensor(addresses, dtype=torch.int64, device=self.device)
+        self.flag_table = self.inbox_table + self._flags_at
+
+    def takes(self, x: torch.Tensor) -> bool:
+        """Whether `x` is small enough, and lies as the kernel wants it."""
+        return x.nbytes <= self.room and x.is_contiguous() and x.data_ptr() % 16 == 0
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """Sum `x` over the ranks, in place; for what `takes` takes."""
+        return self._sum(
+            x, self.inbox_table, self.flag_table, self.counts, self.rank, self.room, self._options
+        )
+
+    def free(self) -> None:
+        """Let kernels that wait for a rank that is gone go on: raise all flags for ever."""
+        with torch.cuda.stream(self._stream):
+            self._flags.fill_(_ENDLESS)
+
+
+def _release(device: torch.device, own: int, mapped: list[int]) -> None:
+    """Give the memory back. Whoever could still use the addresses is gone with the Inbox."""
+    torch.cuda.synchronize(device)
+    for address in mapped:
+        _cuda("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+    _cuda("cuMemFree_v2", ctypes.c_uint64(own))
+
+
+def with_inbox(group: TPGroup) -> TPGroup:
+    """The GPUs' group with an inbox on each; as it was, and NCCL sums, where that cannot be."""
+    inbox, reason = None, why_not(group.size)
+    try:
+        if reason is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+            inbox = Inbox(group.rank, group.size, device)
+            group.store.set(f"handle/{group.rank}", inbox.handle())
+    except EngineError as error:
+        reason = str(error)
+    if not group.agree("inboxes exist", int(reason is None)):
+        return _without(group, reason)
+    assert inbox is not None
+    try:
+        inbox.connect([group.store.get(f"handle/{rank}").decode() for rank in range(group.size)])
+    except EngineError as error:
+        reason = str(error)
+    if not group.agree("inboxes are open", int(reason is None)):
+        return _without(group, reason)
+    return replace(group, inbox=inbox)
+
+
+def _without(group: TPGroup, reason: str | None) -> TPGroup:
+    if reason is not None:
+        warnings.warn(f"NCCL sums over the ranks, not one kernel: {reason}", stacklevel=2)
+    return group
