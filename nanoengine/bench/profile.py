@@ -97,7 +97,7 @@ def profile_decode(side: NanoengineSide, plan: Plan, batch: int, context: int) -
         engine.on_step = None
         plain = _timed_steps(side)
         activities, kernels = _activities(engine.runner.device), engine.runner.kernels
-        with _named_calls(kernels), profile(activities=activities) as found:
+        with _named_calls(kernels), profile(activities=activities, acc_events=True) as found:
             wall = _timed_steps(side)
     finally:
         engine.on_step = None

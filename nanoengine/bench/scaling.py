@@ -227,7 +227,7 @@ def _collective_seconds(side: NanoengineSide) -> Iterator[list[float]]:
         return
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         yield spent
         torch.cuda.synchronize()
     kernels = [  # not the annotations around them, "nccl:all_reduce", which take the same time

@@ -20,6 +20,7 @@ from nanoengine.errors import EngineError
 # Bytes that one kernel sums faster than NCCL, by ranks: each rank sends its part to all others,
 # which among many is soon more than NCCL's ring does (the limits of vLLM's custom all_reduce).
 ONE_SHOT_BYTES = {2: 4 << 20, 4: 512 << 10, 8: 256 << 10}
+SMALL_ROW_BYTES = 8 << 10  # a sum of so short rows may have ONE_SHOT_BYTES
 _LAZY_PEER_ACCESS = 1  # cuIpcOpenMemHandle: let this GPU reach the other one
 _NATIVE_ATOMICS = 3  # cuDeviceGetP2PAttribute: true over NVLink, not over PCIe
 _ENDLESS = 1 << 62  # a flag beyond all counts
@@ -74,8 +75,7 @@ class _Memory:
 class Inbox:
     """This rank's inbox and flags, and the addresses of all ranks'; see `kernels.all_reduce`.
 
-    room: bytes of a sum. inbox_table, flag_table: [ranks] int64 addresses, on the device.
-    counts: [programs] int64.
+    rows: of the largest sum. boxes: what the kernels need to know, once `connect` was called.
     """
 
     def __init__(self, rank: int, ranks: int, device: torch.device) -> None:
@@ -83,12 +83,12 @@ class Inbox:
         from nanoengine.kernels.capability import detect
         from nanoengine.kernels.pdl import launch_options
 
-        self._sum, self._options = all_reduce.all_reduce, launch_options(detect(device).pdl)
-        self.rank, self.device, self.room = rank, device, ONE_SHOT_BYTES[ranks]
-        programs = self.room // all_reduce.PART_BYTES
-        self._flags_at = 2 * ranks * self.room
-        size = self._flags_at + ranks * programs * torch.int64.itemsize
-        self.counts = torch.zeros(programs, dtype=torch.int64, device=device)
+        self._kernels, self._options = all_reduce, launch_options(detect(device).pdl)
+        self.rank, self.device = rank, device
+        self.limit, self.rows = ONE_SHOT_BYTES[ranks], ONE_SHOT_BYTES[ranks] // SMALL_ROW_BYTES
+        self._flags_at = 2 * ranks * self.rows * all_reduce.ROW_BYTES
+        size = self._flags_at + ranks * self.rows * torch.int64.itemsize
+        self._counts = torch.zeros(self.rows, dtype=torch.int64, device=device)
         torch.cuda.synchronize(device)  # the driver's calls need torch's CUDA context
         address = ctypes.c_uint64()
         _cuda("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
@@ -119,17 +119,26 @@ class Inbox:
                 _cuda("cuIpcOpenMemHandle_v2", ctypes.byref(address), handle, _LAZY_PEER_ACCESS)
                 self._mapped.append(address.value)
             addresses.append(address.value)
-        self.inbox_table = torch.tensor(addresses, dtype=torch.int64, device=self.device)
-        self.flag_table = self.inbox_table + self._flags_at
+        inboxes = torch.tensor(addresses, dtype=torch.int64, device=self.device)
+        flags = inboxes + self._flags_at
+        self.boxes = self._kernels.Mailboxes(self.rank, inboxes, flags, self._counts)
 
-    def takes(self, x: torch.Tensor) -> bool:
-        """Whether `x` is small enough, and lies as the kernel wants it."""
-        return x.nbytes <= self.room and x.is_contiguous() and x.data_ptr() % 16 == 0
+    def fits(self, shape: Sequence[int], dtype: torch.dtype) -> bool:
+        """Whether a sum of this shape, [rows, size], is small enough for one kernel."""
+        rows, row_bytes = shape[0], shape[1] * dtype.itemsize
+        aligned = row_bytes <= self._kernels.ROW_BYTES and row_bytes % 16 == 0
+        return aligned and rows <= self.rows and rows * row_bytes <= self.limit
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """Sum `x` over the ranks, in place; for what `takes` takes."""
-        return self._sum(
-            x, self.inbox_table, self.flag_table, self.counts, self.rank, self.room, self._options
+        """Sum `x`, [n, size], over the ranks, in place; for what `fits`."""
+        return self._kernels.all_reduce(x, self.boxes, self._options)
+
+    def add_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(norm(sum + residual), sum + residual), sum over the ranks' x; for what `fits`."""
+        return self._kernels.all_reduce_add_norm(
+            x, residual, weight, eps, self.boxes, self._options
         )
 
     def free(self) -> None:

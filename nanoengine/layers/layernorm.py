@@ -5,6 +5,7 @@ import functools
 import torch
 from torch import nn
 
+from nanoengine.distributed.group import SINGLE, TPGroup
 from nanoengine.kernels.binding import KernelLayer
 from nanoengine.layers.linear import TensorSource
 
@@ -28,10 +29,14 @@ def _scalar(value: float, device: torch.device) -> torch.Tensor:
 
 
 class RMSNorm(KernelLayer):
-    """y = x / sqrt(mean(x^2) + eps) * weight over the last axis; inputs are never changed."""
+    """y = x / sqrt(mean(x^2) + eps) * weight over the last axis; inputs are never changed.
 
-    def __init__(self, size: int, eps: float) -> None:
+    group: the ranks whose parts `add_norm` sums, if they have inboxes.
+    """
+
+    def __init__(self, size: int, eps: float, group: TPGroup = SINGLE) -> None:
         super().__init__()
+        self.group = group
         self.size, self.eps = size, eps
         self.weight = nn.Parameter(torch.empty(size))
 
@@ -46,9 +51,15 @@ class RMSNorm(KernelLayer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(x, residual) -> (norm(x + residual), x + residual).
 
-        With kernels x may also be the float32 parts of a product, [parts, n, size].
+        With kernels x is what a RowParallelLinear gives: it may be the float32 parts of a product,
+        [parts, n, size], and with an inbox it is this rank's part of a sum over the ranks.
         """
         if self.kernels is not None:
+            inbox = self.group.inbox
+            if inbox is not None and inbox.fits(residual.shape, residual.dtype):
+                return inbox.add_norm(x, residual, self.weight, self.eps)
+            if inbox is not None:
+                x = self.group.all_reduce(x)
             return self.kernels.add_rms_norm(x, residual, self.weight, self.eps)
         total = x + residual
         return self(total), total

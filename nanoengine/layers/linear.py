@@ -166,16 +166,16 @@ class RowParallelLinear(KernelLayer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, this rank's inputs] -> [n, out_features], the same on every rank.
 
-        With kernels and one rank perhaps float32 parts [parts, n, out_features], which the
-        RMSNorm that comes next sums.
+        With kernels the RMSNorm that comes next does sums: of float32 parts, [parts, n,
+        out_features], that a product may leave, and with an inbox of the ranks' results.
         """
+        inbox = None if self.kernels is None else self.group.inbox
         if self.kernels is not None and self.bias is None:
-            y = self.kernels.linear(x, self.weight, parts=self.group.size == 1)
-            return self.group.all_reduce(y)
-        # the bias is added by rank 0 alone: after the sum every rank has it exactly once
-        return self.group.all_reduce(
-            F.linear(x, self.weight, self.bias if self.group.rank == 0 else None)
-        )
+            small = inbox is not None and inbox.fits((len(x), self.out_features), x.dtype)
+            y = self.kernels.linear(x, self.weight, parts=small or self.group.size == 1)
+        else:  # the bias is added by rank 0 alone: after the sum every rank has it exactly once
+            y = F.linear(x, self.weight, self.bias if self.group.rank == 0 else None)
+        return y if inbox is not None else self.group.all_reduce(y)
 
     def source_shape(self, name: str, part: int) -> list[int]:
         """Shape of the whole weight or bias on disk."""

@@ -115,9 +115,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, backend: AttentionBackend, group: TPGroup) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, group)
         self.self_attn = SelfAttention(config, backend, group)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, group)
         self.mlp = MLP(config, group)
 
     def forward(
@@ -144,7 +144,7 @@ class Decoder(KernelLayer):
         self.layers = nn.ModuleList(
             DecoderLayer(config, backend, group) for _ in range(config.num_hidden_layers)
         )
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, group)
         self.rotary = RotaryEmbedding(
             config.head_dim, max_positions, config.rope_theta, config.rope_scaling
         )

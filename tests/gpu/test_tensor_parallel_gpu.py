@@ -112,14 +112,14 @@ def test_sums_in_one_kernel() -> None:
     group = workers.group
     with workers.supervise():
         assert group.inbox is not None
-        small = [group.inbox.takes(torch.empty(size, dtype=torch.bfloat16)) for size in sizes]
+        small = [group.inbox.fits(size, torch.bfloat16) for size in sizes]
         assert small == [True] * 5 + [False, True]  # the sixth is NCCL's: both meet in one graph
         workers.send(sum_probe.SUM, values)
         found = sum_probe.sums(group, values)
     for index, size in enumerate(sizes):
         want = sum(sum_probe.part(rank, index, *size).float() for rank in (0, 1))
         eager, replayed = found[index], found[len(sizes) + index]
-        torch.testing.assert_close(eager.float(), want, rtol=1e-2, atol=1e-2)
+        assert float((eager.float() - want).norm() / want.norm()) < 5e-3
         scaled = sum_probe.REPLAYS * want
-        torch.testing.assert_close(replayed.float(), scaled, rtol=2e-2, atol=0.2)
+        assert float((replayed.float() - scaled).norm() / scaled.norm()) < 5e-3
     workers.close()

@@ -1,62 +1,95 @@
 """The one-kernel sum over ranks: here as processes that share memory, on GPUs in tests/gpu."""
 
 import multiprocessing
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
+from nanoengine.layers.layernorm import rms_norm
+
 if torch.cuda.is_available():
     pytest.skip("on a GPU ranks are GPUs: tests/gpu", allow_module_level=True)
 
-ROOM = 1 << 15  # bytes of a sum
+ROWS, EPS, SECONDS = 16, 1e-6, 60
+SIZES = [(4, 256), (1, 1000), (8, 1024), (1, 16), (3, 1024), (3, 1024), (16, 2048)]
 
 
-def _rank(rank: int, xs: list[list[torch.Tensor]], memory: list[torch.Tensor], programs: int):
-    from nanoengine.kernels.all_reduce import all_reduce
+def _serve(rank: int, memory: list[torch.Tensor], work: Callable[..., Any]) -> None:
+    from nanoengine.kernels.all_reduce import Mailboxes
 
     torch.set_num_threads(1)
-    ranks = len(memory)
     inboxes = torch.tensor([m.data_ptr() for m in memory])
-    counts = torch.zeros(programs, dtype=torch.int64)
-    for step in xs:
-        all_reduce(
-            step[rank], inboxes, inboxes + 2 * ranks * ROOM, counts, rank, ROOM, {"PDL": False}
-        )
+    flags = inboxes + _flags_at(len(memory))
+    work(rank, Mailboxes(rank, inboxes, flags, torch.zeros(ROWS, dtype=torch.int64)))
 
 
-def _shared(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.share_memory_()
+def _flags_at(ranks: int) -> int:
+    from nanoengine.kernels.all_reduce import ROW_BYTES
+
+    return 2 * ranks * ROWS * ROW_BYTES
+
+
+def on_ranks(ranks: int, work: Callable[..., None]) -> torch.Tensor:
+    """Run work(rank, mailboxes) in a process each; gives the flags of rank 0, [ranks, ROWS]."""
+    size = _flags_at(ranks) + 8 * ranks * ROWS
+    memory = [torch.zeros(size, dtype=torch.uint8).share_memory_() for _ in range(ranks)]
+    fork = multiprocessing.get_context("fork")  # shared tensors keep their addresses
+    processes = [fork.Process(target=_serve, args=(rank, memory, work)) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(SECONDS)
+        process.kill()
+    assert [process.exitcode for process in processes] == [0] * ranks
+    return memory[0][_flags_at(ranks) :].view(torch.int64).view(ranks, ROWS)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_rank_gets_the_sum_of_every_step(ranks: int) -> None:
-    from nanoengine.kernels.all_reduce import PART_BYTES
+    from nanoengine.kernels.all_reduce import all_reduce
 
     torch.manual_seed(ranks)
-    programs = ROOM // PART_BYTES
-    sizes = [(4, 256), (1, 1000), (8, 1024), (1, 16), (3, 1024), (3, 1024), (8, 1024)]
-    steps = [[torch.randn(*size) for _ in range(ranks)] for size in sizes]
-    want = [torch.stack(step).sum(0) for step in steps]
-    xs = [[_shared(x.clone()) for x in step] for step in steps]
-    flags_bytes = ranks * programs * 8
-    memory = [
-        _shared(torch.zeros(2 * ranks * ROOM + flags_bytes, dtype=torch.uint8))
-        for _ in range(ranks)
-    ]
-    fork = multiprocessing.get_context("fork")  # shared tensors keep their addresses
-    processes = [
-        fork.Process(target=_rank, args=(rank, xs, memory, programs)) for rank in range(ranks)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-        process.kill()
-    assert [process.exitcode for process in processes] == [0] * ranks
-    for step, expected in zip(xs, want, strict=True):
+    steps = [torch.randn(ranks, *size).share_memory_() for size in SIZES]
+    want = [step.sum(0) for step in steps]
+
+    def work(rank: int, boxes: Any) -> None:
+        for step in steps:
+            all_reduce(step[rank], boxes, {"PDL": False})
+
+    flags = on_ranks(ranks, work)
+    for step, expected in zip(steps, want, strict=True):
         for x in step:
             torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
             assert torch.equal(x, step[0])  # the same bits on every rank
-    flags = memory[0][2 * ranks * ROOM :].view(torch.int64).view(ranks, programs)
-    assert flags[0].sum() == 0  # nobody signals itself
-    assert int(flags[1, 0]) == len(sizes)
+    assert flags[0].tolist() == [0] * ROWS  # nobody signals itself
+    counts = [sum(rows > row for rows, _ in SIZES) for row in range(ROWS)]
+    assert flags[1:].tolist() == [counts] * (ranks - 1)
+
+
+@pytest.mark.parametrize(("ranks", "parts"), [(2, 0), (2, 3), (3, 2)])
+def test_the_norm_behind_the_sum(ranks: int, parts: int) -> None:
+    from nanoengine.kernels.all_reduce import all_reduce_add_norm
+
+    torch.manual_seed(parts)
+    steps = []
+    for rows, size in SIZES:
+        x = torch.randn(ranks, parts, rows, size) if parts else torch.randn(ranks, rows, size)
+        gain = torch.rand(size) + 0.5
+        steps.append((x, torch.randn(rows, size), gain, torch.zeros(ranks, 2, rows, size)))
+    for *_, found in steps:
+        found.share_memory_()
+
+    def work(rank: int, boxes: Any) -> None:
+        for x, residual, gain, found in steps:
+            result = all_reduce_add_norm(x[rank], residual, gain, EPS, boxes, {"PDL": False})
+            found[rank].copy_(torch.stack(result))
+
+    on_ranks(ranks, work)
+    for x, residual, gain, found in steps:
+        total = residual + (x.sum((0, 1)) if parts else x.sum(0))
+        want = torch.stack((rms_norm(total, gain, EPS), total))
+        for rank in range(ranks):
+            torch.testing.assert_close(found[rank], want, rtol=1e-5, atol=1e-5)
+            assert torch.equal(found[rank], found[0])

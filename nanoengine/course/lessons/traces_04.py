@@ -120,7 +120,7 @@ def _kernels(work: Callable[[], Any]) -> int:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as seen:
+    with profile(activities=activities, acc_events=True) as seen:
         work()
     return sum(str(event.device_type).endswith("CUDA") for event in seen.events())
 
