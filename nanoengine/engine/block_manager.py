@@ -40,7 +40,7 @@ class BlockManager:
     @staticmethod
     def compute_hash(parent: bytes, token_ids: list[int]) -> bytes:
         """Hash of a full block, chained to its predecessor's (b"" for the first block)."""
-        data = parent + array("q", token_ids).tobytes()
+        data = parent + array("I", token_ids).tobytes()  # unsigned: refuses placeholders
         return hashlib.blake2b(data, digest_size=16).digest()
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -50,11 +50,14 @@ class BlockManager:
     def block_hash(self, seq: Sequence, index: int) -> bytes:
         """The chained hash of the sequence's block `index`, computed once; all tokens known."""
         while len(seq.block_hashes) <= index:
-            i = len(seq.block_hashes)
-            tokens = seq[i * self.block_size : (i + 1) * self.block_size]
+            tokens = self.block_tokens(seq, len(seq.block_hashes))
             parent = seq.block_hashes[-1] if seq.block_hashes else b""
             seq.block_hashes.append(self.compute_hash(parent, tokens))
         return seq.block_hashes[index]
+
+    def block_tokens(self, seq: Sequence, index: int) -> list[int]:
+        """The sequence's tokens in its block `index`."""
+        return seq.token_ids[index * self.block_size : (index + 1) * self.block_size]
 
     def cached_prefix(self, seq: Sequence) -> list[int]:
         """Ids of the blocks that already hold the sequence's beginning.
@@ -67,9 +70,10 @@ class BlockManager:
             return hits
         for index in range((len(seq) - 1) // self.block_size):
             block_id = self.hash_to_block_id.get(self.block_hash(seq, index))
-            tokens = seq[index * self.block_size : (index + 1) * self.block_size]
-            if block_id is None or self.blocks[block_id].token_ids != tokens:
+            if block_id is None:
                 break
+            if self.blocks[block_id].token_ids != self.block_tokens(seq, index):
+                break  # another block with this hash
             hits.append(block_id)
         return hits
 
@@ -103,6 +107,14 @@ class BlockManager:
         """Give a decoding sequence one more block."""
         seq.block_table.append(self._take())
 
+    def hash_ahead(self, seq: Sequence, end: int) -> None:
+        """Compute the hashes that `hash_blocks` will need up to token `end`; all tokens known.
+
+        Called once the step is launched: until its tokens come the host has nothing else to do.
+        """
+        if self.enable_prefix_caching and end >= self.block_size:
+            self.block_hash(seq, end // self.block_size - 1)
+
     def hash_blocks(self, seq: Sequence, start: int, end: int) -> None:
         """Make the blocks that became full in tokens [start, end) findable; all tokens known.
 
@@ -117,7 +129,7 @@ class BlockManager:
             block_id = seq.block_table[index]
             block = self.blocks[block_id]
             block.hash = key
-            block.token_ids = seq[index * self.block_size : (index + 1) * self.block_size]
+            block.token_ids = self.block_tokens(seq, index)
             self.hash_to_block_id[key] = block_id
 
     def free(self, seq: Sequence) -> None:

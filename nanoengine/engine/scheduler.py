@@ -145,6 +145,8 @@ class Scheduler:
             seq.in_flight += 1
             if emits:
                 seq.token_ids.append(-(seq.row + 1))
+        for seq, _, end, _ in step.prefill.items if step.prefill else ():
+            self.block_manager.hash_ahead(seq, end)  # a prompt's tokens are known
 
     def applied(self, item: ScheduledItem, token: int) -> bool:
         """Write one item's token where its placeholder stands; False: it came too late.

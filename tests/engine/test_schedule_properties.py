@@ -78,6 +78,8 @@ def check_pool(engine: LLMEngine) -> None:
         assert manager.blocks[block_id].hash == key
     known = [block.hash for block in manager.blocks if block.hash is not None]
     assert len(known) == len(manager.hash_to_block_id)
+    for seq in scheduler.running:  # no hash is made of a token that is still unknown
+        assert min(seq.token_ids[: len(seq.block_hashes) * manager.block_size], default=0) >= 0
     assert len(scheduler.running) <= scheduler.max_num_seqs
     rows = [seq.row for seq in scheduler.running] + scheduler.free_rows
     assert sorted(rows) == list(range(scheduler.max_num_seqs))
