@@ -1,14 +1,16 @@
 """Prefill attention: the queries of several sequences, packed end to end, in one kernel.
 
-Reference: `attention.reference.attend`. Here arithmetic is the work. A program takes 64 queries of
-one head and walks over the keys that they may see: first the tiles that every query sees in full,
-then the few on the diagonal, which need a mask. Keys come from this step's fresh K and V or,
-where a sequence has history (a prefix hit, an earlier chunk), from the paged cache.
+Reference: `attention.reference.attend`. Here arithmetic is the work, and the tiles of K and V that
+it needs come from the L2 cache again and again. A program takes 64 queries, and of each the heads
+that share a kv head: two heads, and a tile serves twice as many products. It walks over the keys
+that its queries may see: first the tiles that every query sees in full, then the few on the
+diagonal, which need a mask. Keys come from this step's fresh K and V or, where a sequence has
+history (a prefix hit, an earlier chunk), from the paged cache.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -21,11 +23,11 @@ from nanoengine.kernels.softmax import LOG2E, attend_tile, load_blocks, slots_of
 
 @triton.jit
 def _walk(
-    q, k_ptr, v_ptr, table_ptr, first, end, limit, k_stride, v_stride, m, total, acc, scale_log2,
+    q, k_ptr, v_ptr, table_ptr, first, end, limit, kv_stride, m, total, acc, scale_log2,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     PAGED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Attend to keys [first, end); with MASKED, a query sees only keys below its `limit`."""
+    """Attend to keys [first, end); with MASKED, a row of q sees only keys below its `limit`."""
     key, d = tl.arange(0, BN), tl.arange(0, BLOCK_D)[None, :]
     if PAGED:  # block ids one tile ahead, as in decode_attention
         blocks = load_blocks(table_ptr, first, key, end, BLOCK_SIZE, BN)
@@ -35,11 +37,16 @@ def _walk(
             blocks = load_blocks(table_ptr, start + BN, key, end, BLOCK_SIZE, BN)
         else:
             row = (start + key)[:, None].to(tl.int64)
-        inside = d < D
+        tile = row * kv_stride + d
         if MASKED:
-            inside = inside & (start + key < end)[:, None]
-        k = tl.load(k_ptr + row * k_stride + d, mask=inside, other=0.0)
-        v = tl.load(v_ptr + row * v_stride + d, mask=inside, other=0.0)
+            inside = (start + key < end)[:, None] & (d < D)
+            k = tl.load(k_ptr + tile, mask=inside, other=0.0)
+            v = tl.load(v_ptr + tile, mask=inside, other=0.0)
+        elif D < BLOCK_D:
+            k = tl.load(k_ptr + tile, mask=d < D, other=0.0)
+            v = tl.load(v_ptr + tile, mask=d < D, other=0.0)
+        else:
+            k, v = tl.load(k_ptr + tile), tl.load(v_ptr + tile)
         visible = (start + key)[None, :] < limit[:, None]
         m, total, acc = attend_tile(q, k, v, visible, m, total, acc, scale_log2, MASKED=MASKED)
     return m, total, acc
@@ -48,14 +55,18 @@ def _walk(
 @triton.jit(do_not_specialize=["table_stride", "query_blocks"])
 def _prefill(
     q_ptr, k_ptr, v_ptr, out_ptr, cu_q_ptr, cu_k_ptr, table_ptr,
-    q_stride, k_stride, v_stride, table_stride, query_blocks, scale_log2,
-    HEADS: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    q_stride, kv_stride, table_stride, query_blocks, scale_log2,
+    HEADS: tl.constexpr, G: tl.constexpr, PACK: tl.constexpr, D: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     PAGED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Program (head, sequence, block of BM queries); the longest blocks start first."""
-    head, b = tl.program_id(0), tl.program_id(1)
-    first_query = (query_blocks - 1 - tl.program_id(2)) * BM
+    """Program (PACK heads, sequence, block of BM // PACK queries); the longest blocks start first.
+
+    Row r of its tile is query r // PACK, head r % PACK of the PACK, which share a kv head.
+    """
+    first_head, b = tl.program_id(0) * PACK, tl.program_id(1)
+    queries: tl.constexpr = BM // PACK
+    first_query = (query_blocks - 1 - tl.program_id(2)) * queries
     start_next(PDL)
     start_q, start_k = tl.load(cu_q_ptr + b).to(tl.int64), tl.load(cu_k_ptr + b).to(tl.int64)
     num_q = (tl.load(cu_q_ptr + b + 1) - start_q).to(tl.int32)
@@ -63,31 +74,64 @@ def _prefill(
     wait(PDL)
     if first_query >= num_q:
         return
-    query, d = first_query + tl.arange(0, BM), tl.arange(0, BLOCK_D)[None, :]
-    row = (start_q + query)[:, None]
+    r, d = tl.arange(0, BM), tl.arange(0, BLOCK_D)[None, :]
+    query, head = first_query + r // PACK, first_head + r % PACK
     inside = (query < num_q)[:, None] & (d < D)
-    q = tl.load(q_ptr + row * q_stride + head * D + d, mask=inside, other=0.0)
+    q_row = ((start_q + query) * q_stride + head * D)[:, None]
+    q = tl.load(q_ptr + q_row + d, mask=inside, other=0.0)
     limit = query + 1 + num_k - num_q  # a query sees the history and the keys up to its own
-    k_ptr, v_ptr = k_ptr + head // G * D, v_ptr + head // G * D
+    k_ptr, v_ptr = k_ptr + first_head // G * D, v_ptr + first_head // G * D
     if PAGED:
         table_ptr += b * table_stride
     else:
-        k_ptr, v_ptr = k_ptr + start_k * k_stride, v_ptr + start_k * v_stride
+        k_ptr, v_ptr = k_ptr + start_k * kv_stride, v_ptr + start_k * kv_stride
     full = (first_query + 1 + num_k - num_q) // BN * BN  # every query of the block sees these keys
-    end = tl.minimum(first_query + BM + num_k - num_q, num_k)
+    end = tl.minimum(first_query + queries + num_k - num_q, num_k)
     m = tl.full([BM], -1e30, tl.float32)
     total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, BLOCK_D], tl.float32)
     m, total, acc = _walk(
-        q, k_ptr, v_ptr, table_ptr, 0, full, limit, k_stride, v_stride, m, total, acc, scale_log2,
+        q, k_ptr, v_ptr, table_ptr, 0, full, limit, kv_stride, m, total, acc, scale_log2,
         D, BLOCK_D, BN, BLOCK_SIZE, PAGED, MASKED=False,
     )  # fmt: skip
     m, total, acc = _walk(
-        q, k_ptr, v_ptr, table_ptr, full, end, limit, k_stride, v_stride, m, total, acc, scale_log2,
+        q, k_ptr, v_ptr, table_ptr, full, end, limit, kv_stride, m, total, acc, scale_log2,
         D, BLOCK_D, BN, BLOCK_SIZE, PAGED, MASKED=True,
     )  # fmt: skip
     out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + row * HEADS * D + head * D + d, out, mask=inside)
+    out_row = ((start_q + query) * (HEADS * D) + head * D)[:, None]
+    tl.store(out_ptr + out_row + d, out, mask=inside)
+
+
+class PrefillPlan(NamedTuple):
+    """Launch shape: heads packed, rows (queries x heads) and keys a tile, warps, stages, registers.
+
+    registers: the most that a thread may use, so that more programs fit; None leaves it open.
+    """
+
+    pack: int
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    registers: int | None
+
+
+def plan_prefill(group: int, key_bytes: int, device: Capability) -> PrefillPlan:
+    """The launch shape for `group` query heads a kv head and keys of `key_bytes` (one head's).
+
+    Two heads are packed where they can be: three query heads a kv head are taken one by one.
+    128 rows and 8 warps leave room for two programs a multiprocessor while a thread is content with
+    128 registers. It is with tiles of 32 keys; with 64 the compiler would let each matrix
+    instruction wait for the one before. Large heads and an older card's shared memory take smaller
+    tiles.
+    """
+    pack = 2 if group % 2 == 0 else 1
+    if key_bytes > 256 or device.shared_memory < 160 * 1024:
+        return PrefillPlan(pack, 64, 32, 4, 2, None)
+    if pack == 1:  # 64 queries, as with two heads: wider blocks waste more on the diagonal
+        return PrefillPlan(pack, 64, 64, 4, 3, None)
+    return PrefillPlan(pack, 128, 32, 8, 4, 128)
 
 
 def prefill_attention(
@@ -111,19 +155,17 @@ def prefill_attention(
     heads, dim = q.shape[1:]
     kv_heads, paged = k.shape[-2], block_tables is not None
     q, k, v = (x if x.stride()[-2:] == (dim, 1) else x.contiguous() for x in (q, k, v))
-    block_d = max(16, triton.next_power_of_2(dim))
-    # 64 x 64 with three stages: 16 x 1024 tokens in 233 microseconds on an H200 (boxes fetched by
-    # the hardware, TMA, at their best 225); large heads or an older card's shared memory take
-    # smaller tiles
-    small = block_d * k.itemsize > 256 or device.shared_memory < 160 * 1024
-    queries, keys, stages = (64, 32, 2) if small else (64, 64, 3)
-    out, query_blocks = q.new_empty(q.shape), triton.cdiv(max_seqlen_q, queries)
-    _prefill[(heads, len(cu_seqlens_q) - 1, query_blocks)](
+    if k.stride() != v.stride():
+        k, v = k.contiguous(), v.contiguous()
+    block_d, group = max(16, triton.next_power_of_2(dim)), heads // kv_heads
+    plan = plan_prefill(group, block_d * k.itemsize, device)
+    out, query_blocks = q.new_empty(q.shape), triton.cdiv(max_seqlen_q, plan.rows // plan.pack)
+    _prefill[(heads // plan.pack, len(cu_seqlens_q) - 1, query_blocks)](
         q, k, v, out, cu_seqlens_q, cu_seqlens_k, cu_seqlens_q if block_tables is None else
-        block_tables, q.stride(0), k.stride(-3), v.stride(-3),
+        block_tables, q.stride(0), k.stride(-3),
         0 if block_tables is None else block_tables.stride(0), query_blocks, scale * LOG2E,
-        HEADS=heads, G=heads // kv_heads, D=dim, BLOCK_D=block_d,
-        BLOCK_SIZE=k.shape[1] if paged else 1, BM=queries, BN=keys, PAGED=paged,
-        num_warps=4, num_stages=stages, **options,
+        HEADS=heads, G=group, PACK=plan.pack, D=dim, BLOCK_D=block_d,
+        BLOCK_SIZE=k.shape[1] if paged else 1, BM=plan.rows, BN=plan.keys, PAGED=paged,
+        num_warps=plan.warps, num_stages=plan.stages, maxnreg=plan.registers, **options,
     )  # fmt: skip
     return out

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 
 import pytest
 import torch
@@ -90,3 +91,15 @@ def make_paged():
         return Paged((q, k, v, k_cache, v_cache), context, dim**-0.5)
 
     return make
+
+
+def reference_attend(batch):
+    """What the torch backend makes of a Paged batch on the CPU, in float32."""
+    from nanoengine.attention import reference
+    from nanoengine.context import Context
+
+    tensors = [x.float().cpu() for x in batch.args]
+    fields = {f.name: getattr(batch.context, f.name) for f in fields_of(batch.context)}
+    moved = {n: v.cpu() if isinstance(v, torch.Tensor) else v for n, v in fields.items()}
+    got = reference.attend(*tensors, Context(**moved), batch.scale)
+    return got.to(batch.args[0].device)

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 import torch
+from kernels.conftest import reference_attend
 
 from nanoengine.attention import reference
-from nanoengine.context import Context
 from nanoengine.engine import cuda_graph
 from nanoengine.engine.sampling_graph import SamplingBuffers, stage_sampling
 from nanoengine.kernels import order, products
@@ -98,14 +98,6 @@ def test_rotate_and_store(arena, kernels, heads, kv_heads, dim, qk_norm, parts):
         assert torch.equal(got == 0, cache == 0)  # nothing else was written
 
 
-def reference_attend(args, context):
-    """The torch backend on the CPU, in float32."""
-    tensors = [x.float().cpu() for x in args[:5]]
-    fields = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
-    moved = {n: v.cpu() if isinstance(v, torch.Tensor) else v for n, v in fields.items()}
-    return reference.attend(*tensors, Context(**moved), args[5]).to(args[0].device)
-
-
 @pytest.mark.parametrize("split", [1, 2, 8])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dim", "block_size"),
@@ -118,19 +110,8 @@ def test_decode_attention(arena, kernels, make_paged, heads, kv_heads, dim, bloc
     sms = split * len(lengths) * kv_heads // 4 + 1 if split > 1 else 0
     narrow = GpuKernels(dataclasses.replace(kernels.device, sms=sms))
     got = narrow.attend(*batch.args, batch.context, batch.scale)
-    arena.close(got, reference_attend((*batch.args, batch.scale), batch.context))
+    arena.close(got, reference_attend(batch))
     assert not got[1].any()  # a padded row
-
-
-@pytest.mark.parametrize(("heads", "kv_heads", "dim", "block_size"),
-                         [(4, 2, 16, 4), (2, 1, 80, 16), (2, 2, 128, 64),
-                          pytest.param(16, 8, 128, 256, marks=large)])  # fmt: skip
-@pytest.mark.parametrize("history", [None, [0, 5, 64, 100, 17]])
-def test_prefill_attention(arena, kernels, make_paged, heads, kv_heads, dim, block_size, history):
-    new = [1, 70, 64, 3, 129]
-    batch = make_paged(arena, new, history, heads, kv_heads, dim, block_size, prefill=True)
-    got = kernels.attend(*batch.args, batch.context, batch.scale)
-    arena.close(got, reference_attend((*batch.args, batch.scale), batch.context))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 17, 33, 70])
@@ -256,7 +237,7 @@ def test_decode_attention_in_any_order(arena, kernels, make_paged):
     lengths = [3 + 7 * (i % 5) for i in range(ORDER_ABOVE + 3)]
     batch = make_paged(arena, lengths, None, 2, 1, 16, 8)
     got = kernels.attend(*batch.args, batch.context, batch.scale)
-    arena.close(got, reference_attend((*batch.args, batch.scale), batch.context))
+    arena.close(got, reference_attend(batch))
 
 
 def test_resolve_placeholders(arena, kernels):
