@@ -178,5 +178,6 @@ def _median(values: list[float]) -> float | None:
 
 
 def _wait() -> None:
-    if torch.cuda.is_available():
+    # not `is_available`: a grader's forked child, whose parent uses the GPU, must leave it alone
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()

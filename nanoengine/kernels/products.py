@@ -148,7 +148,9 @@ def plan_linear(
         16,384   library      library      library     313 / 345
 
     and of Qwen3-4B at 16 rows: o_proj 7.5 / 9.9, down_proj 15.7 / 17.7, qkv_proj 9.6 / 11.5,
-    gate_up 30.6 / 32.1; at 64 rows: 8.0 / 10.2, 16.3 / 18.6, library, 32.8 / 34.6.
+    gate_up 30.6 / 32.1; at 64 rows: 8.0 / 10.2, 16.3 / 18.6, library, 32.8 / 34.6. Qwen3-32B at
+    64 rows: o_proj 25.2 / 28.3, down_proj 68.2 / 72.9; half of it, on one of two ranks: library,
+    37.8 / 41.5, library, 71.6 / 74.4.
     """
     if rows == 1 and inputs <= 16_384:
         return Plan("gemv")
@@ -163,14 +165,16 @@ def plan_linear(
         return LIBRARY
     block_m = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 128 else 128
     if gated:
-        few = rows <= 64 and inputs < 4096  # of more inputs the library makes as much
-        return Plan("gated", 1, block_m, max(64, block_m)) if few or rows >= 1024 else LIBRARY
+        few_or_many = rows <= 64 or rows >= 1024
+        return Plan("gated", 1, block_m, max(64, block_m)) if few_or_many else LIBRARY
     if parts and rows <= 512:  # one wave of programs; of the small ones three fit on an SM
-        programs = triton.cdiv(rows, block_m) * tiles
         wave = device.sms * (3 if block_m <= 32 else 1)
-        split = min(8, triton.cdiv(inputs, 256), wave // programs)
-        if split > 1:
-            return Plan("split_k", split, block_m, 64)
+        # wider tiles where 64 columns give more than half a wave: no second part would fit in
+        for block_n in (64, 128) if inputs >= 8192 and rows <= 64 else (64,):
+            programs = triton.cdiv(rows, block_m) * triton.cdiv(outputs, block_n)
+            split = min(8, triton.cdiv(inputs, 256), wave // programs)
+            if split > 1:
+                return Plan("split_k", split, block_m, block_n)
     return LIBRARY
 
 
@@ -197,14 +201,16 @@ def linear(
             BLOCK_K=max(16, triton.next_power_of_2(span)), GATED=gated, num_warps=4, **options,
         )  # fmt: skip
         return y
-    block_k, swap = 128, rows <= 64
+    block_k, swap, stages = 128, rows <= 64, 3 if plan.block_m <= 32 else 4
+    if plan.block_n > 64:
+        block_k, stages = 64, 5
     grid = (triton.cdiv(rows, plan.block_m), triton.cdiv(outputs, plan.block_n), plan.parts)
     _split_k[grid](
         TensorDescriptor(x, [rows, inputs], [inputs, 1], [plan.block_m, block_k]),
         TensorDescriptor(weight, [outputs, inputs], [inputs, 1], [plan.block_n, block_k]),
         y, rows, outputs, inputs, triton.cdiv(span, block_k) * block_k, BM=plan.block_m,
         BN=plan.block_n, BK=block_k, SWAP=swap, num_warps=4,
-        num_stages=3 if plan.block_m <= 32 else 4, **options,
+        num_stages=stages, **options,
     )  # fmt: skip
     return y
 

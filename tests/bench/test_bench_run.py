@@ -176,6 +176,16 @@ def test_missing_tokens_are_an_error() -> None:
         timed_run(_short_second(), [([1], 5), ([1], 5)], 0.0)
 
 
+def test_a_grader_s_forked_child_leaves_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bad_fork(device: object = None) -> None:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)  # so it is in such a child
+    monkeypatch.setattr(torch.cuda, "synchronize", bad_fork)
+    assert timed_run(_short_second(), [([1], 5), ([1], 4)], 0.0) > 0
+
+
 def _short_second() -> CountingSide:
     side = CountingSide()
 

@@ -170,17 +170,27 @@ def test_gate_and_up_in_one_kernel(arena, kernels, rows, block_m, block_n):
     ("rows", "outputs", "inputs", "plan"),
     [(16, 2560, 4096, ("split_k", 8, 16, 64)), (32, 6144, 2560, ("split_k", 4, 32, 64)),
      (64, 2560, 4096, ("split_k", 3, 64, 64)), (64, 6144, 2560, products.LIBRARY),
-     (64, 1024, 3072, ("split_k", 8, 64, 64)), (128, 1024, 2048, ("split_k", 4, 64, 64))],
+     (64, 1024, 3072, ("split_k", 8, 64, 64)), (128, 1024, 2048, ("split_k", 4, 64, 64)),
+     (64, 5120, 12800, ("split_k", 3, 64, 128)), (64, 5120, 4096, products.LIBRARY)],
 )  # fmt: skip
 def test_split_products_fill_a_wave(rows, outputs, inputs, plan):
-    """The shapes of Qwen3-4B and 0.6B on an H200."""
+    """The shapes of Qwen3-4B, 0.6B and half a 32B on an H200."""
     assert products.plan_linear(rows, outputs, inputs, True, False, Capability()) == plan
+
+
+def test_wide_tiles(arena, kernels):
+    if arena.device.type == "cuda" and arena.dtype == torch.float32:
+        pytest.skip("on a GPU float32 products are the library's")
+    x, weight = arena.randn(37, 1000), arena.randn(200, 1000, std=0.1)
+    got = products.linear(x, weight, products.Plan("split_k", 3, 64, 128), False, kernels.options)
+    assert got.shape == (3, 37, 200)
+    arena.close(got.sum(0), x.float() @ weight.float().t())
 
 
 @pytest.mark.parametrize(
     ("rows", "inputs", "plan"),
     [(16, 1024, ("skinny", 1, 16, 32)), (16, 2560, ("gated", 1, 16, 64)),
-     (64, 2560, ("gated", 1, 64, 64)), (16, 4096, products.LIBRARY), (65, 1024, products.LIBRARY),
+     (64, 2560, ("gated", 1, 64, 64)), (16, 4096, ("gated", 1, 16, 64)), (65, 1024, products.LIBRARY),
      (1024, 4096, ("gated", 1, 128, 128))],
 )  # fmt: skip
 def test_which_rows_take_the_gated_kernel(rows, inputs, plan):
