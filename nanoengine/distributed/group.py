@@ -49,6 +49,12 @@ class TPGroup:
     captured: list[dict[int, Any]] = field(default_factory=list, compare=False, repr=False)
     inbox: "Inbox | None" = field(default=None, compare=False, repr=False)
 
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the ranks are GPUs, joined by NCCL."""
+        nccl = getattr(c10d, "ProcessGroupNCCL", None)  # a CPU's torch may have none
+        return nccl is not None and isinstance(self.backend, nccl)
+
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum `x` over the ranks, in place; with one rank, `x` itself."""
         if self.inbox is not None and x.is_contiguous() and self.inbox.fits(x.shape, x.dtype):
@@ -105,7 +111,7 @@ class TPGroup:
         """
         if self.inbox is not None:
             self.inbox.free()
-        if hasattr(c10d, "ProcessGroupNCCL") and isinstance(self.backend, c10d.ProcessGroupNCCL):
+        if self.on_gpus:
             for graphs in self.captured:
                 graphs.clear()
             self.backend.abort()

@@ -23,7 +23,6 @@ ONE_SHOT_BYTES = {2: 4 << 20, 4: 512 << 10, 8: 256 << 10}
 SMALL_ROW_BYTES = 8 << 10  # a sum of so short rows may have ONE_SHOT_BYTES
 _LAZY_PEER_ACCESS = 1  # cuIpcOpenMemHandle: let this GPU reach the other one
 _NATIVE_ATOMICS = 3  # cuDeviceGetP2PAttribute: true over NVLink, not over PCIe
-_ENDLESS = 1 << 62  # a flag beyond all counts
 
 
 class _Handle(ctypes.Structure):
@@ -60,18 +59,6 @@ def why_not(ranks: int) -> str | None:
     return None
 
 
-class _Memory:
-    """Bytes of a GPU at an address, as torch takes them in without a copy."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
-
-
 class Inbox:
     """This rank's inbox and flags, and the addresses of all ranks'; see `kernels.all_reduce`.
 
@@ -89,18 +76,14 @@ class Inbox:
         self._flags_at = 2 * ranks * self.rows * all_reduce.ROW_BYTES
         size = self._flags_at + ranks * self.rows * torch.int64.itemsize
         self._counts = torch.zeros(self.rows, dtype=torch.int64, device=device)
+        self._stop = torch.zeros(1, dtype=torch.int64, pin_memory=True)
         torch.cuda.synchronize(device)  # the driver's calls need torch's CUDA context
         address = ctypes.c_uint64()
         _cuda("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         self._own = address.value
         self._mapped: list[int] = []
         weakref.finalize(self, _release, device, self._own, self._mapped).atexit = False
-        memory = torch.as_tensor(_Memory(self._own, size), device=device)
-        memory.zero_()
-        self._flags = memory[self._flags_at :].view(torch.int64)
-        self._flags.fill_(0)  # loads what `free` will need, when it is too late for loading
-        stream: Any = torch.cuda.Stream
-        self._stream = stream(device)  # for `free`, which must wait behind no kernel
+        _cuda("cuMemsetD8_v2", address, 0, ctypes.c_size_t(size))
         torch.cuda.synchronize(device)
 
     def handle(self) -> str:
@@ -121,7 +104,7 @@ class Inbox:
             addresses.append(address.value)
         inboxes = torch.tensor(addresses, dtype=torch.int64, device=self.device)
         flags = inboxes + self._flags_at
-        self.boxes = self._kernels.Mailboxes(self.rank, inboxes, flags, self._counts)
+        self.boxes = self._kernels.Mailboxes(self.rank, inboxes, flags, self._counts, self._stop)
 
     def fits(self, shape: Sequence[int], dtype: torch.dtype) -> bool:
         """Whether a sum of this shape, [rows, size], is small enough for one kernel."""
@@ -142,9 +125,11 @@ class Inbox:
         )
 
     def free(self) -> None:
-        """Let kernels that wait for a rank that is gone go on: raise all flags for ever."""
-        with torch.cuda.stream(self._stream):
-            self._flags.fill_(_ENDLESS)
+        """Let kernels that wait for a rank that is gone go on, for ever; no sum is right any more.
+
+        Calls nothing of CUDA: the host may be inside it, waiting for such a kernel.
+        """
+        self._stop.fill_(1)
 
 
 def _release(device: torch.device, own: int, mapped: list[int]) -> None:

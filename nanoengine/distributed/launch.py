@@ -48,6 +48,7 @@ class Workers:
         self.peers: list[Peer] = []
         self.sender, self.seconds = rpc.Sender(buffer, self.peers, seconds), seconds
         self.failure: str | None = None  # why they have ended
+        self.sent_at: float | None = None  # when rank 0 told the workers of the step, on GPUs
         self.done_at: float | None = None  # when rank 0 was done with its part of a step
         self.lost = threading.Event()  # a worker has ended by itself
         self.watcher = threading.Thread(
@@ -66,6 +67,7 @@ class Workers:
     def send(self, kind: int, values: Iterable[int] = ()) -> None:
         """Tell every worker what to do next; use inside `supervise()`."""
         self.sender.send(kind, values)
+        self.sent_at = time.monotonic() if self.group.on_gpus else None
 
     @contextmanager
     def supervise(self) -> Iterator[None]:
@@ -76,7 +78,7 @@ class Workers:
         """
         if not self._end.alive:
             raise EngineError(f"the workers have ended ({self.failure}): make a new LLM")
-        self.done_at = None
+        self.done_at = self.sent_at = None
         try:
             yield
         except BaseException as error:
@@ -117,8 +119,13 @@ class Workers:
         self.group = TPGroup(self.group.rank, self.group.size)
 
     def hanging(self) -> list[Peer]:
-        """Workers that are not done although rank 0 has been for `seconds`."""
-        if self.done_at is None or time.monotonic() - self.done_at < self.seconds:
+        """Workers that are not done although rank 0 has been for `seconds`.
+
+        On GPUs also when rank 0 is not: its part is to launch kernels, and that takes so long only
+        when the device takes no more of them, because those before wait for a worker.
+        """
+        since = self.sent_at if self.done_at is None else self.done_at
+        if since is None or time.monotonic() - since < self.seconds:
             return []
         return [p for p in self.peers if not p.idle and not select.select([p.bell], [], [], 0)[0]]
 

@@ -13,6 +13,9 @@ Flags only grow, like the numbers of the messages in `distributed.rpc`: the k-th
 waits for flags of k or more, so that nothing has to be reset, and a replayed graph goes on
 counting. An inbox has two halves, for even and odd k. A rank that writes part k + 2 has seen the
 others' flags k + 1, so they have done with part k.
+
+A rank that is gone would be waited for without end, and with it the host, so whoever waits long
+looks at a word of the host's memory, by which the engine can send it home.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -30,13 +33,13 @@ ROW_BYTES = 32 << 10  # of an inbox's row: a program must not meet another one's
 
 @triton.jit
 def _exchange(
-    x, column, inside, inbox_table, flag_table, count_ptr,
+    x, column, inside, inbox_table, flag_table, count_ptr, stop_ptr,
     RANK: tl.constexpr, RANKS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr,
 ):  # fmt: skip
     """This rank's part of the program's row -> the sum of all ranks' parts, in float32.
 
     The tables hold addresses. An inbox is [2, RANKS, ROWS, ROW elements], its flags are
-    [RANKS, ROWS] int64; count_ptr: [ROWS] int64, this rank's sums so far.
+    [RANKS, ROWS] int64; count_ptr: [ROWS] int64, this rank's sums so far; stop_ptr: [1] int64.
     """
     row = tl.program_id(0)
     pointer: tl.constexpr = tl.pointer_type(x.dtype)
@@ -50,13 +53,16 @@ def _exchange(
     for other in tl.static_range(RANKS):
         if other != RANK:
             flags = tl.load(flag_table + other).to(count_ptr.dtype)
-            tl.atomic_max(flags + RANK * ROWS + row, k, sem="release", scope="sys")
+            tl.atomic_xchg(flags + RANK * ROWS + row, k, sem="release", scope="sys")
     flags = tl.load(flag_table + RANK).to(count_ptr.dtype)
+    looks, stop = 0, k * 0
     for other in tl.static_range(RANKS):
         if other != RANK:
             flag = flags + other * ROWS + row
-            while tl.atomic_add(flag, 0, sem="acquire", scope="sys") < k:
-                pass
+            while (tl.atomic_add(flag, 0, sem="acquire", scope="sys") < k) & (stop == 0):
+                looks += 1
+                if looks % 4096 == 0:  # some milliseconds: the host's memory is far away
+                    stop = tl.load(stop_ptr, volatile=True)
     tl.debug_barrier()  # one thread has seen the flags: now all may read
     inbox = tl.multiple_of(tl.load(inbox_table + RANK).to(pointer), 16)
     total = tl.zeros_like(x).to(tl.float32)
@@ -72,7 +78,7 @@ def _exchange(
 
 @triton.jit
 def _all_reduce(
-    x_ptr, inbox_table, flag_table, count_ptr, size,
+    x_ptr, inbox_table, flag_table, count_ptr, stop_ptr, size,
     RANK: tl.constexpr, RANKS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -83,14 +89,16 @@ def _all_reduce(
     wait(PDL)
     target = x_ptr + tl.program_id(0) * size + column
     x = tl.load(target, mask=inside, other=0.0)
-    total = _exchange(x, column, inside, inbox_table, flag_table, count_ptr, RANK, RANKS, ROWS, ROW)
+    total = _exchange(
+        x, column, inside, inbox_table, flag_table, count_ptr, stop_ptr, RANK, RANKS, ROWS, ROW
+    )
     tl.store(target, total.to(x.dtype), mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _all_reduce_add_norm(
     x_ptr, residual_ptr, gain_ptr, y_ptr, total_ptr, inbox_table, flag_table, count_ptr,
-    rows, size, eps,
+    stop_ptr, rows, size, eps,
     RANK: tl.constexpr, RANKS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -106,8 +114,9 @@ def _all_reduce_add_norm(
     for part in tl.static_range(PARTS):
         x += tl.load(x_ptr + (part * rows + row) * size + column, mask=inside, other=0.0)
     total = old + _exchange(
-        x.to(dtype), column, inside, inbox_table, flag_table, count_ptr, RANK, RANKS, ROWS, ROW
-    )
+        x.to(dtype), column, inside, inbox_table, flag_table, count_ptr, stop_ptr,
+        RANK, RANKS, ROWS, ROW,
+    )  # fmt: skip
     tl.store(total_ptr + row * size + column, total.to(dtype), mask=inside)
     scale = tl.rsqrt(tl.sum(total * total, 0) / size + eps)
     y = total * scale * gain
@@ -118,12 +127,14 @@ class Mailboxes(NamedTuple):
     """Where the ranks' inboxes are, as one of them sees it.
 
     inbox_table, flag_table: [ranks] int64 addresses. counts: [rows] int64, zeros at the start.
+    stop: [1] int64 in the host's memory (pinned); another number than 0 ends all waiting.
     """
 
     rank: int
     inbox_table: torch.Tensor
     flag_table: torch.Tensor
     counts: torch.Tensor
+    stop: torch.Tensor
 
     def arguments(self, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
         """The kernels' tensors, and their constants, for rows of this dtype."""
@@ -133,7 +144,7 @@ class Mailboxes(NamedTuple):
             "ROWS": len(self.counts),
             "ROW": ROW_BYTES // dtype.itemsize,
         }
-        return (self.inbox_table, self.flag_table, self.counts), constants
+        return (self.inbox_table, self.flag_table, self.counts, self.stop), constants
 
 
 def all_reduce(x: torch.Tensor, boxes: Mailboxes, options: dict[str, Any]) -> torch.Tensor:

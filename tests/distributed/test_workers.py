@@ -215,6 +215,20 @@ def test_a_worker_that_is_stopped(start: Callable[..., Workers]) -> None:
     assert "hangs" in str(fault(workers, wt.MEET))
 
 
+def test_a_worker_that_hangs_while_rank_0_cannot_launch(
+    start: Callable[..., Workers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU whose queue is full of kernels that wait for the worker."""
+    workers = start(2, seconds=1.0)
+    meet(workers)
+    monkeypatch.setattr(group.TPGroup, "on_gpus", True)
+    os.kill(workers.peers[0].pid, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match="rank 1 .* hangs"), workers.supervise():
+        workers.send(wt.MEET)
+        assert workers.lost.wait(FOUND_WITHIN)
+        raise CollectiveError("the launch came back, since the sums were told to end")
+
+
 @pytest.mark.slow
 def test_a_worker_that_fails_in_build(start: Callable[..., Workers]) -> None:
     workers = start(2, fail_in_build=True)

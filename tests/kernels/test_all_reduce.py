@@ -13,6 +13,7 @@ if torch.cuda.is_available():
     pytest.skip("on a GPU ranks are GPUs: tests/gpu", allow_module_level=True)
 
 ROWS, EPS, SECONDS = 16, 1e-6, 60
+STOP = 0
 SIZES = [(4, 256), (1, 1000), (8, 1024), (1, 16), (3, 1024), (3, 1024), (16, 2048)]
 
 
@@ -22,7 +23,8 @@ def _serve(rank: int, memory: list[torch.Tensor], work: Callable[..., Any]) -> N
     torch.set_num_threads(1)
     inboxes = torch.tensor([m.data_ptr() for m in memory])
     flags = inboxes + _flags_at(len(memory))
-    work(rank, Mailboxes(rank, inboxes, flags, torch.zeros(ROWS, dtype=torch.int64)))
+    counts, stop = torch.zeros(ROWS, dtype=torch.int64), torch.tensor([STOP])
+    work(rank, Mailboxes(rank, inboxes, flags, counts, stop))
 
 
 def _flags_at(ranks: int) -> int:
@@ -93,3 +95,17 @@ def test_the_norm_behind_the_sum(ranks: int, parts: int) -> None:
         for rank in range(ranks):
             torch.testing.assert_close(found[rank], want, rtol=1e-5, atol=1e-5)
             assert torch.equal(found[rank], found[0])
+
+
+def test_stop_ends_the_waiting_for_a_rank_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nanoengine.kernels.all_reduce import all_reduce
+
+    monkeypatch.setitem(globals(), "STOP", 1)
+    x = torch.ones(2, 2, 64).share_memory_()
+
+    def work(rank: int, boxes: Any) -> None:
+        if rank == 0:
+            all_reduce(x[rank], boxes, {"PDL": False})
+
+    on_ranks(2, work)
+    assert torch.equal(x[0], torch.ones(2, 64))  # its own part, and nothing of the other's
