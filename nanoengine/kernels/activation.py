@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import cdiv
 
 _BLOCK = 1024
 
@@ -38,6 +39,6 @@ def silu_and_mul(x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
     """[n, 2 m] -> [n, m]: silu of the first half times the second half."""
     rows, size = x.shape[0], x.shape[1] // 2
     y = torch.empty(rows, size, dtype=x.dtype, device=x.device)
-    grid = (rows, triton.cdiv(size, _BLOCK))
+    grid = (rows, cdiv(size, _BLOCK))
     _silu_and_mul[grid](x, y, size, BLOCK=_BLOCK, num_warps=4, **options)
     return y

@@ -27,6 +27,7 @@ import triton
 import triton.language as tl
 
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import next_power_of_2
 
 ROW_BYTES = 32 << 10  # of an inbox's row: a program must not meet another one's row of other size
 
@@ -152,7 +153,7 @@ def all_reduce(x: torch.Tensor, boxes: Mailboxes, options: dict[str, Any]) -> to
     rows, size = x.shape
     tensors, constants = boxes.arguments(x.dtype)
     _all_reduce[(rows,)](
-        x, *tensors, size, **constants, BLOCK=triton.next_power_of_2(size), num_warps=8, **options
+        x, *tensors, size, **constants, BLOCK=next_power_of_2(size), num_warps=8, **options
     )
     return x
 
@@ -176,6 +177,6 @@ def all_reduce_add_norm(
     tensors, constants = boxes.arguments(residual.dtype)
     _all_reduce_add_norm[(rows,)](
         x, residual, weight, y, total, *tensors, rows, size, eps, **constants, PARTS=parts,
-        BLOCK=triton.next_power_of_2(size), num_warps=8, **options,
+        BLOCK=next_power_of_2(size), num_warps=8, **options,
     )  # fmt: skip
     return y, total

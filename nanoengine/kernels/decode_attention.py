@@ -22,6 +22,7 @@ import triton.language as tl
 
 from nanoengine.kernels.capability import Capability
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import next_power_of_2
 from nanoengine.kernels.softmax import LOG2E, attend_tile, load_blocks, slots_of
 
 
@@ -155,7 +156,7 @@ def decode_attention(
     batch, heads, dim = q.shape
     q = q if q.stride()[1:] == (dim, 1) else q.contiguous()  # a row may be longer than its heads
     block_size, kv_heads = k_cache.shape[1:3]
-    block_d = max(16, triton.next_power_of_2(dim))
+    block_d = max(16, next_power_of_2(dim))
     plan = plan_decode(batch, kv_heads, block_d * k_cache.itemsize, device)
     out, group = q.new_empty(q.shape), heads // kv_heads
     parts, lse = out, out  # without splits the kernel writes its output at once
@@ -165,13 +166,13 @@ def decode_attention(
     _decode[(kv_heads, batch, plan.splits)](
         q, k_cache, v_cache, parts, lse, block_tables, context_lens,
         context_lens if order is None else order, block_tables.stride(0), q.stride(0),
-        scale * LOG2E, KVH=kv_heads, G=group, BLOCK_G=max(16, triton.next_power_of_2(group)),
+        scale * LOG2E, KVH=kv_heads, G=group, BLOCK_G=max(16, next_power_of_2(group)),
         D=dim, BLOCK_D=block_d, BLOCK_SIZE=block_size, BN=plan.tile, SPLITS=plan.splits,
         ORDERED=order is not None, num_warps=plan.warps, num_stages=plan.stages, **options,
     )  # fmt: skip
     if plan.splits > 1:
         _merge[(heads, batch)](
             parts, lse, out, context_lens, HEADS=heads, D=dim, BLOCK_D=block_d, BN=plan.tile,
-            SPLITS=plan.splits, BLOCK_S=triton.next_power_of_2(plan.splits), num_warps=1, **options,
+            SPLITS=plan.splits, BLOCK_S=next_power_of_2(plan.splits), num_warps=1, **options,
         )  # fmt: skip
     return out

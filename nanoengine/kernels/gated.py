@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from nanoengine.kernels.activation import silu
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import cdiv
 
 _BLOCK_K = 64
 _GROUP = 16  # row tiles that follow each other on the same columns, whose weights stay in the L2
@@ -68,7 +69,7 @@ def gated_linear(
     rows, (outputs, inputs) = len(x), weight.shape
     half = outputs // 2
     y = torch.empty(rows, half, dtype=x.dtype, device=x.device)
-    _gated[(triton.cdiv(rows, block_m) * triton.cdiv(half, block_n),)](
+    _gated[(cdiv(rows, block_m) * cdiv(half, block_n),)](
         TensorDescriptor(x, [rows, inputs], [inputs, 1], [block_m, _BLOCK_K]),
         TensorDescriptor(weight, [outputs, inputs], [inputs, 1], [block_n, _BLOCK_K]),
         y, rows, half, inputs, BM=block_m, BN=block_n, BK=_BLOCK_K, GROUP=_GROUP, SWAP=rows <= 64,

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import next_power_of_2
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -60,7 +61,7 @@ def add_rms_norm(
     total = x if residual is None else torch.empty_like(y)
     _add_rms_norm[(rows,)](
         x, x if residual is None else residual, weight, y, total, rows, size, eps,
-        PARTS=parts, RESIDUAL=residual is not None, BLOCK=triton.next_power_of_2(size),
+        PARTS=parts, RESIDUAL=residual is not None, BLOCK=next_power_of_2(size),
         # few rows: many warps a row, to be done sooner; many rows: fewer, to fill the chip
         num_warps=8 if rows <= 1024 else 4, **options,
     )  # fmt: skip

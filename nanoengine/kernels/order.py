@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from nanoengine.kernels.sizes import cdiv, next_power_of_2
+
 _ROWS = 16  # ranked by one program
 
 
@@ -37,6 +39,6 @@ def longest_first(lengths: torch.Tensor) -> torch.Tensor:
     """
     rows = len(lengths)
     order = torch.empty_like(lengths)
-    block = max(512, triton.next_power_of_2(rows))
-    _longest_first[(triton.cdiv(rows, _ROWS),)](lengths, order, rows, ROWS=_ROWS, BLOCK=block)
+    block = max(512, next_power_of_2(rows))
+    _longest_first[(cdiv(rows, _ROWS),)](lengths, order, rows, ROWS=_ROWS, BLOCK=block)
     return order

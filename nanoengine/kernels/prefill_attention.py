@@ -18,6 +18,7 @@ import triton.language as tl
 
 from nanoengine.kernels.capability import Capability
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import cdiv, next_power_of_2
 from nanoengine.kernels.softmax import LOG2E, attend_tile, load_blocks, slots_of
 
 
@@ -157,9 +158,9 @@ def prefill_attention(
     q, k, v = (x if x.stride()[-2:] == (dim, 1) else x.contiguous() for x in (q, k, v))
     if k.stride() != v.stride():
         k, v = k.contiguous(), v.contiguous()
-    block_d, group = max(16, triton.next_power_of_2(dim)), heads // kv_heads
+    block_d, group = max(16, next_power_of_2(dim)), heads // kv_heads
     plan = plan_prefill(group, block_d * k.itemsize, device)
-    out, query_blocks = q.new_empty(q.shape), triton.cdiv(max_seqlen_q, plan.rows // plan.pack)
+    out, query_blocks = q.new_empty(q.shape), cdiv(max_seqlen_q, plan.rows // plan.pack)
     _prefill[(heads // plan.pack, len(cu_seqlens_q) - 1, query_blocks)](
         q, k, v, out, cu_seqlens_q, cu_seqlens_k, cu_seqlens_q if block_tables is None else
         block_tables, q.stride(0), k.stride(-3),

@@ -24,6 +24,7 @@ from nanoengine.kernels.activation import silu
 from nanoengine.kernels.capability import Capability
 from nanoengine.kernels.gated import gated_linear
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import cdiv, next_power_of_2
 
 
 @triton.jit
@@ -154,11 +155,11 @@ def plan_linear(
     """
     if rows == 1 and inputs <= 16_384:
         return Plan("gemv")
-    tiles = triton.cdiv(outputs, 64)
+    tiles = cdiv(outputs, 64)
     if rows <= 32 and device.shared_memory >= 160 * 1024:
         if gated and inputs <= 1024:  # the activation needs whole sums: no split
             return Plan("skinny", 1, 16 if rows <= 16 else 32, 32 if rows <= 16 else 64)
-        split = triton.cdiv(inputs, 512 if rows <= 16 and tiles >= 64 else 256)
+        split = cdiv(inputs, 512 if rows <= 16 and tiles >= 64 else 256)
         if parts and tiles * split <= 3 * device.sms:
             return Plan("skinny", split, 16 if rows <= 16 else 32, 64)
     if not device.tma or device.shared_memory < 200 * 1024 or inputs % 8:
@@ -171,8 +172,8 @@ def plan_linear(
         wave = device.sms * (3 if block_m <= 32 else 1)
         # wider tiles where 64 columns give more than half a wave: no second part would fit in
         for block_n in (64, 128) if inputs >= 8192 and rows <= 64 else (64,):
-            programs = triton.cdiv(rows, block_m) * triton.cdiv(outputs, block_n)
-            split = min(8, triton.cdiv(inputs, 256), wave // programs)
+            programs = cdiv(rows, block_m) * cdiv(outputs, block_n)
+            split = min(8, cdiv(inputs, 256), wave // programs)
             if split > 1:
                 return Plan("split_k", split, block_m, block_n)
     return LIBRARY
@@ -194,21 +195,21 @@ def linear(
     dtype = torch.float32 if plan.parts > 1 else x.dtype
     shape = (plan.parts, rows, outputs) if plan.parts > 1 else (rows, outputs // (1 + gated))
     y = torch.empty(shape, dtype=dtype, device=x.device)
-    span = triton.cdiv(inputs, plan.parts)
+    span = cdiv(inputs, plan.parts)
     if plan.kind == "skinny":
-        _skinny[(triton.cdiv(outputs, plan.block_n), plan.parts)](
+        _skinny[(cdiv(outputs, plan.block_n), plan.parts)](
             x, weight, y, rows, outputs, K=inputs, BM=plan.block_m, BN=plan.block_n,
-            BLOCK_K=max(16, triton.next_power_of_2(span)), GATED=gated, num_warps=4, **options,
+            BLOCK_K=max(16, next_power_of_2(span)), GATED=gated, num_warps=4, **options,
         )  # fmt: skip
         return y
     block_k, swap, stages = 128, rows <= 64, 3 if plan.block_m <= 32 else 4
     if plan.block_n > 64:
         block_k, stages = 64, 5
-    grid = (triton.cdiv(rows, plan.block_m), triton.cdiv(outputs, plan.block_n), plan.parts)
+    grid = (cdiv(rows, plan.block_m), cdiv(outputs, plan.block_n), plan.parts)
     _split_k[grid](
         TensorDescriptor(x, [rows, inputs], [inputs, 1], [plan.block_m, block_k]),
         TensorDescriptor(weight, [outputs, inputs], [inputs, 1], [plan.block_n, block_k]),
-        y, rows, outputs, inputs, triton.cdiv(span, block_k) * block_k, BM=plan.block_m,
+        y, rows, outputs, inputs, cdiv(span, block_k) * block_k, BM=plan.block_m,
         BN=plan.block_n, BK=block_k, SWAP=swap, num_warps=4,
         num_stages=stages, **options,
     )  # fmt: skip
@@ -221,12 +222,12 @@ def _launch_gemv(
     """About 4,096 weights a warp: 4 outputs of 1,024 inputs, or 4 of 3,072 by four warps."""
     outputs, inputs = weight.shape
     y = torch.empty(1, outputs // (1 + gated), dtype=x.dtype, device=x.device)
-    block_k = triton.next_power_of_2(inputs)
+    block_k = next_power_of_2(inputs)
     warps = min(8, max(1, block_k // 1024)) if block_k > 2048 else 1
     block_n = max(2, warps * 4096 // block_k)
     if gated:
         block_n *= 2
-    _gemv[(triton.cdiv(outputs, block_n),)](
+    _gemv[(cdiv(outputs, block_n),)](
         x, weight, y, outputs, K=inputs, BN=block_n, BLOCK_K=block_k, GATED=gated,
         num_warps=warps, **options,
     )  # fmt: skip

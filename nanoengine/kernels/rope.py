@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import cdiv, next_power_of_2
 
 
 @triton.jit
@@ -110,10 +111,10 @@ def rotate_and_store(
     q_gain, k_gain = gains if gains is not None else (out, out)
     carved = caches[0].numel() > 0
     k_cache, v_cache = caches if carved else (out, out)  # a pointer that is never followed
-    group = min(8, triton.next_power_of_2(total))  # enough programs also for one token
-    _rotate_and_store[(tokens, triton.cdiv(total, group))](
+    group = min(8, next_power_of_2(total))  # enough programs also for one token
+    _rotate_and_store[(tokens, cdiv(total, group))](
         qkv, q_gain, k_gain, *cos_sin, slot_mapping, out, k_cache, v_cache, tokens, eps,
-        H=num_heads, KVH=kv_heads, D=dim, BLOCK_HALF=triton.next_power_of_2(dim // 2), HB=group,
+        H=num_heads, KVH=kv_heads, D=dim, BLOCK_HALF=next_power_of_2(dim // 2), HB=group,
         PARTS=parts, NORM=gains is not None, CACHE=carved, num_warps=4, **options,
     )  # fmt: skip
     rows, first_v = out.view(tokens, total, dim), num_heads + kv_heads

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from nanoengine.kernels.pdl import start_next, wait
+from nanoengine.kernels.sizes import cdiv, next_power_of_2
 
 _BLOCK = 4096
 
@@ -96,7 +97,7 @@ def sample(
     below `cold` are greedy.
     """
     batch, vocab = logits.shape
-    blocks = triton.cdiv(vocab, _BLOCK)
+    blocks = cdiv(vocab, _BLOCK)
     largest = torch.empty(batch, blocks, dtype=torch.float32, device=logits.device)
     sums, stride = torch.empty_like(largest), logits.stride(0)
     out = torch.empty(batch, dtype=torch.int64, device=logits.device)
@@ -106,6 +107,6 @@ def sample(
     )  # fmt: skip
     _pick_token[(batch,)](
         logits, largest, sums, temperatures, noise, rows, out, last_token, vocab, stride, blocks,
-        BLOCK=_BLOCK, BLOCKS=triton.next_power_of_2(blocks), COLD=cold, num_warps=4, **options,
+        BLOCK=_BLOCK, BLOCKS=next_power_of_2(blocks), COLD=cold, num_warps=4, **options,
     )  # fmt: skip
     return out

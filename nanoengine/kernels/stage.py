@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from nanoengine.kernels.sizes import cdiv
+
 
 @triton.jit(do_not_specialize=["count"])
 def _resolve(id_ptr, last_token_ptr, out_ptr, count, BLOCK: tl.constexpr):
@@ -22,7 +24,7 @@ def resolve_placeholders(token_ids: torch.Tensor, last_token: torch.Tensor) -> t
     Reference: `torch.where(ids < 0, last_token[(-ids - 1).clamp(min=0)], ids)`.
     """
     out = torch.empty_like(token_ids)
-    grid = (triton.cdiv(len(token_ids), 256),)
+    grid = (cdiv(len(token_ids), 256),)
     _resolve[grid](token_ids, last_token, out, len(token_ids), BLOCK=256)
     return out
 

@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from nanoengine.kernels.sizes import next_power_of_2
+
 
 @triton.jit
 def _store_kvcache(
@@ -42,5 +44,5 @@ def store_kvcache(
     k, v = (x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous() for x in (k, v))
     _store_kvcache[(len(k),)](
         k, v, k_cache, v_cache, slot_mapping, k.stride(0), v.stride(0),
-        ROW=row, BLOCK=triton.next_power_of_2(row), num_warps=4,
+        ROW=row, BLOCK=next_power_of_2(row), num_warps=4,
     )  # fmt: skip

@@ -24,8 +24,10 @@ def body(text: str) -> str:
 
 
 def around(first: str) -> str:
-    """The right answer with a statement before its return."""
-    return RIGHT.replace("    return [", f"    {first}\n    return [")
+    """The right answer with one statement more at its beginning."""
+    docstring, end, rest = RIGHT.partition('    """\n')
+    assert rest
+    return f"{docstring}{end}    {first}\n{rest}"
 
 
 HOSTILE = {
