@@ -223,10 +223,14 @@ def test_a_worker_that_hangs_while_rank_0_cannot_launch(
     meet(workers)
     monkeypatch.setattr(group.TPGroup, "on_gpus", True)
     os.kill(workers.peers[0].pid, signal.SIGSTOP)
-    with pytest.raises(WorkerError, match="rank 1 .* hangs"), workers.supervise():
+
+    def step() -> None:
         workers.send(wt.MEET)
         assert workers.lost.wait(FOUND_WITHIN)
         raise CollectiveError("the launch came back, since the sums were told to end")
+
+    with pytest.raises(WorkerError, match=r"rank 1 .* hangs"), workers.supervise():
+        step()
 
 
 @pytest.mark.slow
