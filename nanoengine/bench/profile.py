@@ -4,6 +4,7 @@ The answer comes from torch's profiler. A profiled step is slower than an ordina
 same number of steps is also timed without it.
 """
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from nanoengine.bench.peers import NanoengineSide
 from nanoengine.sampling_params import SamplingParams
 
 _STEPS = 32  # decode steps of each of the two parts, timed and profiled
+_LAUNCHES = 7  # steps before them whose launching is timed
 _SEED = 6000
 # A kernel (on a CPU: an operator) belongs to the first group that has a part of its name.
 _GROUPS: dict[str, tuple[str, ...]] = {
@@ -73,7 +75,7 @@ def profile_decode(side: NanoengineSide, plan: Plan, batch: int, context: int) -
     """A breakdown of decode steps of `batch` sequences of about `context` tokens each.
 
     Also "unprofiled step", the same steps' microseconds without the profiler, and "launch": what
-    the host took to launch one, which overlap hides behind the device.
+    the host took to launch one (the middle one of a few), which overlap hides behind the device.
     """
     prompt = context - _STEPS  # the two parts lie around the wanted context
     if prompt < 1:
@@ -82,7 +84,7 @@ def profile_decode(side: NanoengineSide, plan: Plan, batch: int, context: int) -
         )
     engine = side.llm.engine
     params = SamplingParams(
-        temperature=plan.temperature, max_tokens=2 * _STEPS + 8, ignore_eos=True
+        temperature=plan.temperature, max_tokens=2 * _STEPS + _LAUNCHES + 8, ignore_eos=True
     )
     requests = plan.probe(batch, prompt, 1, _SEED + context)
     outputs = [engine.output(engine.add_request(ids, params)) for ids, _ in requests]
@@ -92,8 +94,8 @@ def profile_decode(side: NanoengineSide, plan: Plan, batch: int, context: int) -
         engine.step()  # the pipeline is full: what follows is decode steps alone
         launches: list[float] = []
         engine.on_step = lambda record: launches.append(record.launch_end - record.launch_start)
-        engine.step()
-        engine.step()
+        for _ in range(_LAUNCHES):
+            engine.step()
         engine.on_step = None
         plain = _timed_steps(side)
         activities, kernels = _activities(engine.runner.device), engine.runner.kernels
@@ -103,7 +105,7 @@ def profile_decode(side: NanoengineSide, plan: Plan, batch: int, context: int) -
         engine.on_step = None
         engine.reset()
     result = breakdown(list(_spans(found)), _STEPS, wall)
-    return result | {"unprofiled step": plain / _STEPS, "launch": launches[-1] * 1e6}
+    return result | {"unprofiled step": plain / _STEPS, "launch": statistics.median(launches) * 1e6}
 
 
 def table(profiles: dict[str, dict[str, float]]) -> Iterator[str]:

@@ -11,6 +11,7 @@ other ranks cost it a step. Scaling is against the smallest number of ranks that
 
 import contextlib
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from nanoengine.bench import BenchError, shapes
 from nanoengine.bench.measure import timed_run
 from nanoengine.bench.model import LONGEST, Model
 from nanoengine.bench.peers import NanoengineSide
+from nanoengine.bench.profile import Span
 from nanoengine.bench.workload import Workload, same_length_workload, with_fresh_ids
 from nanoengine.commands.options import Parser
 from nanoengine.config import EngineConfig
@@ -233,15 +235,25 @@ def _collective_seconds(side: NanoengineSide) -> Iterator[list[float]]:
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         yield spent
         torch.cuda.synchronize()
-    kernels = [  # not the annotations around them, "nccl:all_reduce", which take the same time
-        event
+    spans = [  # without annotations like "nccl:all_reduce", which take the time of what is inside
+        Span(event.name, event.time_range.start, event.time_range.end)
         for event in profiler.events() or ()
-        if str(event.device_type).endswith("CUDA")
-        and event.name.startswith(("nccl", "_all_reduce"))  # NCCL's kernels, and ours
-        and ":" not in event.name
+        if str(event.device_type).endswith("CUDA") and ":" not in event.name
     ]
-    kernels.sort(key=lambda event: event.time_range.start)
-    spent += [event.time_range.elapsed_us() / _MICRO for event in kernels]
+    spent += collective_spans(spans)
+
+
+def collective_spans(spans: Sequence[Span]) -> list[float]:
+    """Seconds of each collective kernel, NCCL's and ours, from the end of the kernel before it.
+
+    With programmatic launch a kernel begins, and waits, while the one before it still works.
+    """
+    found, reached = [], -math.inf
+    for name, start, end in sorted(spans, key=lambda span: span.start):
+        if name.startswith(("nccl", "_all_reduce")):
+            found.append(max(0.0, end - max(start, reached)) / _MICRO)
+        reached = max(reached, end)
+    return found
 
 
 if __name__ == "__main__":

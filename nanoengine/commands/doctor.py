@@ -12,6 +12,7 @@ from nanoengine.attention.base import choose_backend
 from nanoengine.classroom import ClassroomModelError, classroom_folder, verify_folder
 from nanoengine.commands.options import Parser
 from nanoengine.config import BACKENDS, EngineConfig
+from nanoengine.distributed.inbox import ONE_SHOT_BYTES, why_not
 from nanoengine.errors import ConfigError
 from nanoengine.sources import cache_dir, list_models
 
@@ -56,6 +57,7 @@ def examine() -> dict[str, Any]:
             "reason": choice.reason,
             "others": _other_backends(choice.name, device),
         },
+        "one_kernel_sums": _sums(torch.cuda.device_count()),
         "kvcache_block_size": config.block_size(device),
         "graphs": config.use_graphs(device),
         "models": {name: str(folder) for name, folder in list_models()},
@@ -92,6 +94,8 @@ def report(facts: dict[str, Any]) -> Iterator[str]:
     yield _row("attention", f"{attention['backend']}: {attention['reason']}")
     for name, state in attention["others"].items():
         yield _row("", f"{name}: {state}")
+    if facts["one_kernel_sums"] is not None:
+        yield _row("several gpus", facts["one_kernel_sums"])
     for number, (name, folder) in enumerate(facts["models"].items()):
         yield _row("" if number else "models", f"{name}: {folder}")
     if not facts["models"]:
@@ -99,6 +103,17 @@ def report(facts: dict[str, Any]) -> Iterator[str]:
     yield _row("cache", facts["cache_dir"])
     for problem in facts["problems"]:
         yield _row("PROBLEM", problem)
+
+
+def _sums(gpus: int) -> str | None:
+    """How 2, 4 or 8 GPUs of this host would do small sums; None: there are no two."""
+    ranks = max((size for size in ONE_SHOT_BYTES if size <= gpus), default=None)
+    if ranks is None:
+        return None
+    reason = why_not(ranks)
+    if reason is not None:
+        return f"NCCL does all sums, for {reason}"
+    return f"small sums of {ranks} ranks take one kernel, larger ones NCCL"
 
 
 def _other_backends(chosen: str, device: torch.device) -> dict[str, str]:

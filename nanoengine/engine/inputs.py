@@ -57,12 +57,11 @@ class DecodeInputs:
 def slot_mapping(block_table: SequenceOf[int], start: int, end: int, block_size: int) -> list[int]:
     """KV-cache slots of the tokens at positions [start, end): block * block_size + offset.
 
-    Within a block slots follow each other like positions, so a block at a time is enough: of the
-    16,384 tokens of a large prefill one by one would take a millisecond, while the GPU waits.
-
     >>> slot_mapping([7, 2, 5], start=4, end=10, block_size=4)
     [8, 9, 10, 11, 20, 21]
     """
+    # A block at a time, for within one slots follow each other like positions: the 16,384 tokens of
+    # a large prefill one by one take a millisecond, while the GPU waits.
     slots: list[int] = []
     position = start
     while position < end:

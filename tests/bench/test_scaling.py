@@ -57,3 +57,13 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_requests_too_long_are_refused() -> None:
     with pytest.raises(BenchError, match="context 4000"):
         scaling.main(["--shape=tiny", "--device=cpu", "--context=4000", "--ranks", "1"])
+
+
+def test_a_collective_that_starts_early_counts_from_the_end_of_the_kernel_before() -> None:
+    spans = [
+        scaling.Span("_split_k", 100.0, 140.0),
+        scaling.Span("_all_reduce_add_norm", 105.0, 149.0),  # programmatic launch
+        scaling.Span("gemm", 150.0, 160.0),
+        scaling.Span("ncclDevKernel_AllReduce", 162.0, 180.0),
+    ]
+    assert scaling.collective_spans(spans) == pytest.approx([9e-6, 18e-6])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from nanoengine.commands import doctor
 from nanoengine.distributed import inbox
 from nanoengine.distributed.group import TPGroup, c10d
 from nanoengine.errors import EngineError
@@ -85,3 +86,11 @@ def test_no_driver_is_a_reason() -> None:
     reason = inbox.why_not(2)
     assert reason is not None
     assert "CUDA driver" in reason
+
+
+def test_doctor_says_how_gpus_would_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor._sums(1) is None
+    monkeypatch.setattr(doctor, "why_not", lambda ranks: None)
+    assert doctor._sums(3) == "small sums of 2 ranks take one kernel, larger ones NCCL"
+    monkeypatch.setattr(doctor, "why_not", lambda ranks: "GPU 0 and GPU 1 have no NVLink")
+    assert doctor._sums(4) == "NCCL does all sums, for GPU 0 and GPU 1 have no NVLink"
