@@ -44,7 +44,7 @@ class EngineConfig:
     tensor_parallel_size: GPUs (or CPU processes) that share each layer.
     worker_timeout: seconds that one of them waits for another inside a step before it is an error.
     disable_custom_all_reduce: let NCCL do all sums over GPUs; else one kernel of ours does the
-        small ones, where NVLink joins the GPUs of one host.
+        small ones of 2, 4 or 8 GPUs that NVLink joins (not under torchrun).
     enforce_eager: True: never use graphs. False: graphs for decode; on a CPU their strict double,
         which is slower and made for tests and lessons. None: graphs on a GPU, eager on a CPU.
     graph_max_batch, graph_bucket_step: graphs for batches 1, 2, 4, 8, then every step up to max.

@@ -5,7 +5,9 @@ bytes, and whoever gets it maps the memory into its own addresses. Torch's cachi
 nothing of this memory, which is taken from the driver itself.
 """
 
+import contextlib
 import ctypes
+import os
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -14,14 +16,18 @@ from typing import Any
 
 import torch
 
+from nanoengine.config import DTYPES
 from nanoengine.distributed.group import TPGroup
 from nanoengine.errors import EngineError
 
-# Bytes that one kernel sums faster than NCCL, by ranks: each rank sends its part to all others,
-# which among many is soon more than NCCL's ring does (the limits of vLLM's custom all_reduce).
+# Bytes of the largest sum in one kernel, by ranks. Each rank sends its part to all others, which
+# among many is soon more than NCCL's ring does. For 4 and 8 ranks the limits of vLLM's one-shot
+# all_reduce; two ranks gain up to any size that a decode step has (256 rows of Qwen3-32B: 12.9
+# microseconds, NCCL 34).
 ONE_SHOT_BYTES = {2: 4 << 20, 4: 512 << 10, 8: 256 << 10}
-SMALL_ROW_BYTES = 8 << 10  # a sum of so short rows may have ONE_SHOT_BYTES
+_BYTES_PER_ROW = 8 << 10  # of that limit: 512, 64 or 32 rows, each with a place of 32 KiB
 _LAZY_PEER_ACCESS = 1  # cuIpcOpenMemHandle: let this GPU reach the other one
+_NOBODY = -1  # as the kernel writes it
 _NATIVE_ATOMICS = 3  # cuDeviceGetP2PAttribute: true over NVLink, not over PCIe
 
 
@@ -62,7 +68,8 @@ def why_not(ranks: int) -> str | None:
 class Inbox:
     """This rank's inbox and flags, and the addresses of all ranks'; see `kernels.all_reduce`.
 
-    rows: of the largest sum. boxes: what the kernels need to know, once `connect` was called.
+    limit, rows: bytes and rows of the largest sum. boxes: what the kernels need to know, once
+    `connect` was called. The memory (64 MiB for two ranks) lives as long as this object.
     """
 
     def __init__(self, rank: int, ranks: int, device: torch.device) -> None:
@@ -72,17 +79,19 @@ class Inbox:
 
         self._kernels, self._options = all_reduce, launch_options(detect(device).pdl)
         self.rank, self.device = rank, device
-        self.limit, self.rows = ONE_SHOT_BYTES[ranks], ONE_SHOT_BYTES[ranks] // SMALL_ROW_BYTES
+        self.limit, self.rows = ONE_SHOT_BYTES[ranks], ONE_SHOT_BYTES[ranks] // _BYTES_PER_ROW
         self._flags_at = 2 * ranks * self.rows * all_reduce.ROW_BYTES
         size = self._flags_at + ranks * self.rows * torch.int64.itemsize
         self._counts = torch.zeros(self.rows, dtype=torch.int64, device=device)
-        self._stop = torch.zeros(1, dtype=torch.int64, pin_memory=True)
+        self._host = torch.tensor([0, _NOBODY], dtype=torch.int64).pin_memory()
         torch.cuda.synchronize(device)  # the driver's calls need torch's CUDA context
         address = ctypes.c_uint64()
         _cuda("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         self._own = address.value
         self._mapped: list[int] = []
-        weakref.finalize(self, _release, device, self._own, self._mapped).atexit = False
+        weakref.finalize(
+            self, _release, device, self._own, self._mapped, os.getpid()
+        ).atexit = False  # the end of the process gives it back, too
         _cuda("cuMemsetD8_v2", address, 0, ctypes.c_size_t(size))
         torch.cuda.synchronize(device)
 
@@ -104,13 +113,19 @@ class Inbox:
             addresses.append(address.value)
         inboxes = torch.tensor(addresses, dtype=torch.int64, device=self.device)
         flags = inboxes + self._flags_at
-        self.boxes = self._kernels.Mailboxes(self.rank, inboxes, flags, self._counts, self._stop)
+        self.boxes = self._kernels.Mailboxes(self.rank, inboxes, flags, self._counts, self._host)
+
+    def disconnect(self) -> None:
+        """Close the other ranks' memory: they may give it back only then."""
+        _close(self._mapped)
 
     def fits(self, shape: Sequence[int], dtype: torch.dtype) -> bool:
-        """Whether a sum of this shape, [rows, size], is small enough for one kernel."""
+        """Whether one kernel sums tensors like this: [rows, size], small enough, of floats."""
+        if len(shape) != 2 or dtype not in DTYPES.values():
+            return False
         rows, row_bytes = shape[0], shape[1] * dtype.itemsize
-        aligned = row_bytes <= self._kernels.ROW_BYTES and row_bytes % 16 == 0
-        return aligned and rows <= self.rows and rows * row_bytes <= self.limit
+        in_place = row_bytes <= self._kernels.ROW_BYTES and rows <= self.rows
+        return in_place and rows * row_bytes <= self.limit
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum `x`, [n, size], over the ranks, in place; for what `fits`."""
@@ -124,45 +139,65 @@ class Inbox:
             x, residual, weight, eps, self.boxes, self._options
         )
 
+    def waits_for(self) -> int | None:
+        """The rank that a kernel on this rank's GPU has been waiting for for milliseconds."""
+        rank = int(self._host[1])
+        return None if rank == _NOBODY else rank
+
     def free(self) -> None:
         """Let kernels that wait for a rank that is gone go on, for ever; no sum is right any more.
 
         Calls nothing of CUDA: the host may be inside it, waiting for such a kernel.
         """
-        self._stop.fill_(1)
+        self._host[0] = 1
 
 
-def _release(device: torch.device, own: int, mapped: list[int]) -> None:
+def _close(mapped: list[int]) -> None:
+    """Forget other ranks' memory; one that cannot be closed (its owner was killed) is no matter."""
+    while mapped:
+        with contextlib.suppress(EngineError):
+            _cuda("cuIpcCloseMemHandle", ctypes.c_uint64(mapped.pop()))
+
+
+def _release(device: torch.device, own: int, mapped: list[int], owner: int) -> None:
     """Give the memory back. Whoever could still use the addresses is gone with the Inbox."""
-    torch.cuda.synchronize(device)
-    for address in mapped:
-        _cuda("cuIpcCloseMemHandle", ctypes.c_uint64(address))
-    _cuda("cuMemFree_v2", ctypes.c_uint64(own))
+    if os.getpid() != owner:  # a forked copy of the process: the memory is not its own
+        return
+    try:
+        torch.cuda.synchronize(device)
+    finally:
+        _close(mapped)
+        _cuda("cuMemFree_v2", ctypes.c_uint64(own))
 
 
 def with_inbox(group: TPGroup) -> TPGroup:
     """The GPUs' group with an inbox on each; as it was, and NCCL sums, where that cannot be."""
-    inbox, reason = None, why_not(group.size)
+    if why_not(group.size) is not None:  # the same on every rank; `nanoengine doctor` tells it
+        return group
+    inbox: Inbox | None = None
+    failure: Exception | None = None
     try:
-        if reason is None:
-            device = torch.device("cuda", torch.cuda.current_device())
-            inbox = Inbox(group.rank, group.size, device)
-            group.store.set(f"handle/{group.rank}", inbox.handle())
-    except EngineError as error:
-        reason = str(error)
-    if not group.agree("inboxes exist", int(reason is None)):
-        return _without(group, reason)
+        inbox = Inbox(group.rank, group.size, torch.device("cuda", torch.cuda.current_device()))
+        group.store.set(f"handle/{group.rank}", inbox.handle())
+    except (EngineError, ImportError, RuntimeError) as error:  # a driver, no Triton, no memory
+        failure = error
+    if not group.agree("inboxes exist", int(failure is None)):
+        return _without(group, failure)
     assert inbox is not None
     try:
         inbox.connect([group.store.get(f"handle/{rank}").decode() for rank in range(group.size)])
     except EngineError as error:
-        reason = str(error)
-    if not group.agree("inboxes are open", int(reason is None)):
-        return _without(group, reason)
-    return replace(group, inbox=inbox)
+        failure = error
+    if group.agree("inboxes are open", int(failure is None)):
+        return replace(group, inbox=inbox)
+    inbox.disconnect()
+    group.agree("inboxes are closed")  # only then each gives back its own
+    return _without(group, failure)
 
 
-def _without(group: TPGroup, reason: str | None) -> TPGroup:
-    if reason is not None:
-        warnings.warn(f"NCCL sums over the ranks, not one kernel: {reason}", stacklevel=2)
+def _without(group: TPGroup, failure: Exception | None) -> TPGroup:
+    if failure is not None:
+        warnings.warn(
+            f"rank {group.rank}: NCCL does all sums over the ranks, for {failure}", stacklevel=3
+        )
     return group

@@ -48,7 +48,7 @@ class Workers:
         self.peers: list[Peer] = []
         self.sender, self.seconds = rpc.Sender(buffer, self.peers, seconds), seconds
         self.failure: str | None = None  # why they have ended
-        self.sent_at: float | None = None  # when rank 0 told the workers of the step, on GPUs
+        self.waiting: tuple[int, float] | None = None  # rank 0's GPU waits for a rank, since then
         self.done_at: float | None = None  # when rank 0 was done with its part of a step
         self.lost = threading.Event()  # a worker has ended by itself
         self.watcher = threading.Thread(
@@ -60,14 +60,13 @@ class Workers:
         )
 
     def met(self, group: TPGroup) -> None:
-        """The ranks have met in this group."""
+        """The ranks have met in this group; called again, it has got an inbox."""
         self.group = group
-        self._met.append(group)
+        self._met[:] = [group]
 
     def send(self, kind: int, values: Iterable[int] = ()) -> None:
         """Tell every worker what to do next; use inside `supervise()`."""
         self.sender.send(kind, values)
-        self.sent_at = time.monotonic() if self.group.on_gpus else None
 
     @contextmanager
     def supervise(self) -> Iterator[None]:
@@ -78,7 +77,7 @@ class Workers:
         """
         if not self._end.alive:
             raise EngineError(f"the workers have ended ({self.failure}): make a new LLM")
-        self.done_at = self.sent_at = None
+        self.done_at = None
         try:
             yield
         except BaseException as error:
@@ -119,19 +118,24 @@ class Workers:
         self.group = TPGroup(self.group.rank, self.group.size)
 
     def hanging(self) -> list[Peer]:
-        """Workers that are not done although rank 0 has been for `seconds`.
+        """Workers that rank 0, or its GPU, has waited for for `seconds`.
 
-        On GPUs also when rank 0 is not: its part is to launch kernels, and that takes so long only
-        when the device takes no more of them, because those before wait for a worker.
+        Rank 0 waits once it is done with its part of a step. Its GPU may wait before: then rank 0
+        may even be stuck in a launch, since the device takes no more while a kernel waits.
         """
-        since = self.sent_at if self.done_at is None else self.done_at
-        if since is None or time.monotonic() - since < self.seconds:
+        now = time.monotonic()
+        rank = None if self.group.inbox is None else self.group.inbox.waits_for()
+        if rank is None or self.waiting is None or self.waiting[0] != rank:
+            self.waiting = None if rank is None else (rank, now)
+        elif now - self.waiting[1] >= self.seconds:
+            return [peer for peer in self.peers if peer.rank == rank]
+        if self.done_at is None or now - self.done_at < self.seconds:
             return []
         return [p for p in self.peers if not p.idle and not select.select([p.bell], [], [], 0)[0]]
 
 
 def _watch(reference: "weakref.ReferenceType[Workers]") -> None:
-    """Thread: while rank 0 waits for the device, see whether a worker has ended, or hangs."""
+    """Thread: while rank 0 is busy or waits, see whether a worker has ended, or hangs."""
     while (workers := reference()) is not None and workers.failure is None:
         with contextlib.suppress(OSError, ValueError):  # closed at this moment
             for peer in workers.hanging():
@@ -217,7 +221,9 @@ def launch(
                 peer.idle = False
             check_peers = partial(check, peers)
             group = connect(store, 0, size, device, seconds, worker.LOOPBACK, check_peers)
-            workers.met(with_inbox(group) if first.inbox else group)
+            workers.met(group)
+            if first.inbox:
+                workers.met(with_inbox(group))
     workers.watcher.start()
     return workers
 

@@ -87,7 +87,9 @@ class Peer:
 
     def _raise_failure(self) -> None:
         if self.hangs:
-            raise self.error("hangs: rank 0 has finished its part of the step and waits in vain")
+            raise self.error(
+                "hangs: rank 0 waits for it in vain (if it is only slow, raise worker_timeout)"
+            )
         if self.failure is not None and not self.failure["secondary"]:
             raise self.error(
                 f"raised {self.failure['text']}\n\nits traceback:\n{self.failure['traceback']}"

@@ -56,7 +56,8 @@ class ParallelRunner(ModelRunner):
         if torchrun.is_launched():
             self.workers = _join_torchrun(size, args, device, config.worker_timeout)
         else:
-            inbox = not config.disable_custom_all_reduce
+            plain = config.attention_backend == "reference"  # then no layer uses our kernels
+            inbox = not (config.disable_custom_all_reduce or plain)
             self.workers = launch(size, _TARGET, args, device, config.worker_timeout, inbox)
         self._writer: BatchWriter | None = None  # the start-up's runs need no message
         with self.workers.supervise():

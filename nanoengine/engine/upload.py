@@ -69,11 +69,16 @@ def upload_run(
 
 
 def _array(values: SequenceOf[int], code: str) -> np.ndarray:
-    """Whole numbers below 2**31 as an array; code: "q" for int64, "i" for int32."""
-    if len(values) >= _LONG:  # Python's own arrays read unsigned numbers in half of numpy's time
+    """Whole numbers as an array; code: "q" for int64, "i" for int32.
+
+    Raises OverflowError for a number beyond that, TypeError for one that is not whole.
+    """
+    if len(values) >= _LONG:  # Python's own arrays read unsigned numbers in half of the time
         with suppress(OverflowError):  # negative: a placeholder, or a slot that is nowhere
-            return np.frombuffer(c_array(code.upper(), values), code)
-    return np.fromiter(values, code)
+            array = np.frombuffer(c_array(code.upper(), values), code)
+            if array.min() >= 0:
+                return array
+    return np.array(c_array(code, values), code)
 
 
 def _context(lists: Any, tensors: list[torch.Tensor]) -> Context:

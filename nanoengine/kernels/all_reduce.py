@@ -12,10 +12,10 @@ well, and is done at once.
 Flags only grow, like the numbers of the messages in `distributed.rpc`: the k-th sum of a program
 waits for flags of k or more, so that nothing has to be reset, and a replayed graph goes on
 counting. An inbox has two halves, for even and odd k. A rank that writes part k + 2 has seen the
-others' flags k + 1, so they have done with part k.
+others' flags k + 1, and they raised those in a later kernel than the one that read part k.
 
-A rank that is gone would be waited for without end, and with it the host, so whoever waits long
-looks at a word of the host's memory, by which the engine can send it home.
+A rank that is gone would be waited for without end, and with it the host. So whoever waits long
+writes into the host's memory for whom it waits, and reads there whether to go on without.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -29,21 +29,23 @@ import triton.language as tl
 from nanoengine.kernels.pdl import start_next, wait
 from nanoengine.kernels.sizes import next_power_of_2
 
-ROW_BYTES = 32 << 10  # of an inbox's row: a program must not meet another one's row of other size
+ROW_BYTES = 32 << 10  # of an inbox's row, whatever x has: a program must keep to its own place
+_WARPS = 8
+_THREADS = tl.constexpr(32 * _WARPS)
 
 
 @triton.jit
 def _exchange(
-    x, column, inside, inbox_table, flag_table, count_ptr, stop_ptr,
+    x, column, inside, inbox_table, flag_table, count_ptr, host_ptr,
     RANK: tl.constexpr, RANKS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr,
 ):  # fmt: skip
     """This rank's part of the program's row -> the sum of all ranks' parts, in float32.
 
-    The tables hold addresses. An inbox is [2, RANKS, ROWS, ROW elements], its flags are
-    [RANKS, ROWS] int64; count_ptr: [ROWS] int64, this rank's sums so far; stop_ptr: [1] int64.
+    An inbox is [2, RANKS, ROWS, ROW elements], its flags are [RANKS, ROWS] int64; count_ptr:
+    [ROWS] int64, this rank's sums so far; host_ptr: see `Mailboxes.host`.
     """
     row = tl.program_id(0)
-    pointer: tl.constexpr = tl.pointer_type(x.dtype)
+    pointer: tl.constexpr = tl.pointer_type(x.dtype)  # the tables hold addresses as numbers
     k = tl.load(count_ptr + row) + 1
     half = (k % 2).to(tl.int32) * RANKS
     for other in tl.static_range(RANKS):
@@ -60,10 +62,15 @@ def _exchange(
     for other in tl.static_range(RANKS):
         if other != RANK:
             flag = flags + other * ROWS + row
+            # adding 0 is how Triton spells a load that acquires what was written before the flag
             while (tl.atomic_add(flag, 0, sem="acquire", scope="sys") < k) & (stop == 0):
                 looks += 1
                 if looks % 4096 == 0:  # some milliseconds: the host's memory is far away
-                    stop = tl.load(stop_ptr, volatile=True)
+                    tl.store(host_ptr + 1, other)
+                    # the maximum: all threads must go on, or none
+                    stop = tl.max(tl.load(host_ptr + tl.arange(0, _THREADS) * 0, volatile=True), 0)
+    if looks >= 4096:
+        tl.store(host_ptr + 1, -1)
     tl.debug_barrier()  # one thread has seen the flags: now all may read
     inbox = tl.multiple_of(tl.load(inbox_table + RANK).to(pointer), 16)
     total = tl.zeros_like(x).to(tl.float32)
@@ -79,7 +86,7 @@ def _exchange(
 
 @triton.jit
 def _all_reduce(
-    x_ptr, inbox_table, flag_table, count_ptr, stop_ptr, size,
+    x_ptr, inbox_table, flag_table, count_ptr, host_ptr, size,
     RANK: tl.constexpr, RANKS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -91,7 +98,7 @@ def _all_reduce(
     target = x_ptr + tl.program_id(0) * size + column
     x = tl.load(target, mask=inside, other=0.0)
     total = _exchange(
-        x, column, inside, inbox_table, flag_table, count_ptr, stop_ptr, RANK, RANKS, ROWS, ROW
+        x, column, inside, inbox_table, flag_table, count_ptr, host_ptr, RANK, RANKS, ROWS, ROW
     )
     tl.store(target, total.to(x.dtype), mask=inside)
 
@@ -99,7 +106,7 @@ def _all_reduce(
 @triton.jit(do_not_specialize=["rows"])
 def _all_reduce_add_norm(
     x_ptr, residual_ptr, gain_ptr, y_ptr, total_ptr, inbox_table, flag_table, count_ptr,
-    stop_ptr, rows, size, eps,
+    host_ptr, rows, size, eps,
     RANK: tl.constexpr, RANKS: tl.constexpr, ROWS: tl.constexpr, ROW: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -115,7 +122,7 @@ def _all_reduce_add_norm(
     for part in tl.static_range(PARTS):
         x += tl.load(x_ptr + (part * rows + row) * size + column, mask=inside, other=0.0)
     total = old + _exchange(
-        x.to(dtype), column, inside, inbox_table, flag_table, count_ptr, stop_ptr,
+        x.to(dtype), column, inside, inbox_table, flag_table, count_ptr, host_ptr,
         RANK, RANKS, ROWS, ROW,
     )  # fmt: skip
     tl.store(total_ptr + row * size + column, total.to(dtype), mask=inside)
@@ -128,14 +135,15 @@ class Mailboxes(NamedTuple):
     """Where the ranks' inboxes are, as one of them sees it.
 
     inbox_table, flag_table: [ranks] int64 addresses. counts: [rows] int64, zeros at the start.
-    stop: [1] int64 in the host's memory (pinned); another number than 0 ends all waiting.
+    host: [2] int64 in the host's memory (pinned). [0]: the host writes 1 to end all waiting.
+    [1]: the rank that a kernel has waited for for milliseconds, else -1.
     """
 
     rank: int
     inbox_table: torch.Tensor
     flag_table: torch.Tensor
     counts: torch.Tensor
-    stop: torch.Tensor
+    host: torch.Tensor
 
     def arguments(self, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
         """The kernels' tensors, and their constants, for rows of this dtype."""
@@ -145,7 +153,7 @@ class Mailboxes(NamedTuple):
             "ROWS": len(self.counts),
             "ROW": ROW_BYTES // dtype.itemsize,
         }
-        return (self.inbox_table, self.flag_table, self.counts, self.stop), constants
+        return (self.inbox_table, self.flag_table, self.counts, self.host), constants
 
 
 def all_reduce(x: torch.Tensor, boxes: Mailboxes, options: dict[str, Any]) -> torch.Tensor:
@@ -153,7 +161,7 @@ def all_reduce(x: torch.Tensor, boxes: Mailboxes, options: dict[str, Any]) -> to
     rows, size = x.shape
     tensors, constants = boxes.arguments(x.dtype)
     _all_reduce[(rows,)](
-        x, *tensors, size, **constants, BLOCK=next_power_of_2(size), num_warps=8, **options
+        x, *tensors, size, **constants, BLOCK=next_power_of_2(size), num_warps=_WARPS, **options
     )
     return x
 
@@ -177,6 +185,6 @@ def all_reduce_add_norm(
     tensors, constants = boxes.arguments(residual.dtype)
     _all_reduce_add_norm[(rows,)](
         x, residual, weight, y, total, *tensors, rows, size, eps, **constants, PARTS=parts,
-        BLOCK=next_power_of_2(size), num_warps=8, **options,
+        BLOCK=next_power_of_2(size), num_warps=_WARPS, **options,
     )  # fmt: skip
     return y, total

@@ -1,9 +1,9 @@
 """Prefill attention: the queries of several sequences, packed end to end, in one kernel.
 
 Reference: `attention.reference.attend`. Here arithmetic is the work, and the tiles of K and V that
-it needs come from the L2 cache again and again. A program takes 64 queries, and of each the heads
-that share a kv head: two heads, and a tile serves twice as many products. It walks over the keys
-that its queries may see: first the tiles that every query sees in full, then the few on the
+it needs come from the L2 cache again and again. A program takes a block of queries, and of each
+two of the heads that share a kv head: so a tile serves twice as many products. It walks over the
+keys that its queries may see: first the tiles that every query sees in full, then the few on the
 diagonal, which need a mask. Keys come from this step's fresh K and V or, where a sequence has
 history (a prefix hit, an earlier chunk), from the paged cache.
 """
@@ -121,7 +121,7 @@ class PrefillPlan(NamedTuple):
 def plan_prefill(group: int, key_bytes: int, device: Capability) -> PrefillPlan:
     """The launch shape for `group` query heads a kv head and keys of `key_bytes` (one head's).
 
-    Two heads are packed where they can be: three query heads a kv head are taken one by one.
+    Two heads are packed where they can be: of an odd group they are taken one by one.
     128 rows and 8 warps leave room for two programs a multiprocessor while a thread is content with
     128 registers. It is with tiles of 32 keys; with 64 the compiler would let each matrix
     instruction wait for the one before. Large heads and an older card's shared memory take smaller

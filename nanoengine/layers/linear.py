@@ -149,7 +149,11 @@ class QKVParallelLinear(ColumnParallelLinear):
 
 
 class RowParallelLinear(KernelLayer):
-    """y = sum over ranks of x_rank W_rank^T, plus the bias once: [n, in/ranks] -> [n, out]."""
+    """y = sum over ranks of x_rank W_rank^T, plus the bias once: [n, in/ranks] -> [n, out].
+
+    With kernels the sums that are left, over float32 parts and over ranks that have inboxes, are
+    made by the RMSNorm behind it, `RMSNorm.add_norm`: it must be what reads y.
+    """
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool, group: TPGroup = SINGLE
@@ -166,16 +170,16 @@ class RowParallelLinear(KernelLayer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, this rank's inputs] -> [n, out_features], the same on every rank.
 
-        With kernels the RMSNorm that comes next does sums: of float32 parts, [parts, n,
-        out_features], that a product may leave, and with an inbox of the ranks' results.
+        With kernels perhaps float32 [parts, n, out_features]; with an inbox this rank's y alone.
         """
         inbox = None if self.kernels is None else self.group.inbox
+        sum_later = inbox is not None
         if self.kernels is not None and self.bias is None:
             small = inbox is not None and inbox.fits((len(x), self.out_features), x.dtype)
             y = self.kernels.linear(x, self.weight, parts=small or self.group.size == 1)
         else:  # the bias is added by rank 0 alone: after the sum every rank has it exactly once
             y = F.linear(x, self.weight, self.bias if self.group.rank == 0 else None)
-        return y if inbox is not None else self.group.all_reduce(y)
+        return y if sum_later else self.group.all_reduce(y)
 
     def source_shape(self, name: str, part: int) -> list[int]:
         """Shape of the whole weight or bias on disk."""

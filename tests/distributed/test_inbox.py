@@ -2,7 +2,8 @@
 
 import threading
 import warnings
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -18,24 +19,34 @@ class FakeInbox:
 
     def __init__(self, rank: int, ranks: int, device: torch.device) -> None:
         if rank == self.no_memory:
-            raise EngineError("no memory for an inbox")
+            raise self.why
         self.rank = rank
 
+    calls: ClassVar[list[tuple[str, int | None]]] = []
     no_memory: int | None = None
     no_access: int | None = None
+    why: Exception = EngineError("no memory for an inbox")
 
     def handle(self) -> str:
         return f"handle of {self.rank}"
 
     def connect(self, handles: list[str]) -> None:
+        self.calls.append(("open", self.rank))
         if self.rank == self.no_access:
             raise EngineError("no access to the others")
         self.handles = handles
+
+    def disconnect(self) -> None:
+        self.calls.append(("close", self.rank))
+
+    def __del__(self) -> None:
+        self.calls.append(("give back", getattr(self, "rank", None)))
 
 
 def meet(monkeypatch: pytest.MonkeyPatch, size: int = 2) -> tuple[list[Any], list[str]]:
     """What `with_inbox` gives to ranks in threads, and what was warned of."""
     monkeypatch.setattr(inbox, "Inbox", FakeInbox)
+    monkeypatch.setattr(FakeInbox, "calls", [])
     monkeypatch.setattr(inbox, "why_not", lambda ranks: None)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     store, groups = c10d.HashStore(), [None] * size
@@ -59,13 +70,49 @@ def test_every_rank_gets_all_handles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warned == []
 
 
-@pytest.mark.parametrize("what", ["no_memory", "no_access"])
-def test_one_rank_without_is_all_without(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(FakeInbox, what, 1)
+NO_TRITON = ModuleNotFoundError("no module named 'triton'")
+
+
+@pytest.mark.parametrize("why", [EngineError("no memory"), NO_TRITON, RuntimeError("no pages")])
+def test_one_rank_without_is_all_without(monkeypatch: pytest.MonkeyPatch, why: Exception) -> None:
+    monkeypatch.setattr(FakeInbox, "no_memory", 1)
+    monkeypatch.setattr(FakeInbox, "why", why)
     groups, warned = meet(monkeypatch)
     assert [group.inbox for group in groups] == [None, None]
-    assert len(warned) == 1
-    assert warned[0].startswith("NCCL sums over the ranks, not one kernel: no ")
+    assert warned == [f"rank 1: NCCL does all sums over the ranks, for {why}"]
+
+
+def test_all_close_before_any_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeInbox, "no_access", 1)
+    groups, warned = meet(monkeypatch)
+    assert [group.inbox for group in groups] == [None, None]
+    assert warned == ["rank 1: NCCL does all sums over the ranks, for no access to the others"]
+    names = [name for name, _ in FakeInbox.calls]
+    assert names[2:5] == ["close", "close", "give back"]
+
+
+def test_nothing_is_said_of_ranks_that_no_inbox_is_made_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group = TPGroup(0, 3)
+        assert inbox.with_inbox(group) is group
+
+
+def test_what_one_kernel_sums() -> None:
+    box = object.__new__(inbox.Inbox)
+    box._kernels = SimpleNamespace(ROW_BYTES=32 << 10)
+    box.limit, box.rows = 4 << 20, 512
+    half = torch.bfloat16
+    assert box.fits((256, 8192), half)
+    assert not box.fits((257, 8192), half)  # bytes
+    assert not box.fits((513, 64), half)  # rows
+    assert not box.fits((1, 16385), half)  # a row's place
+    assert box.fits((3, 1001), torch.float32)
+    assert not box.fits((64,), half)
+    assert not box.fits((2, 3, 64), half)
+    assert not box.fits((2, 64), torch.int64)  # they would be added as floats
 
 
 def test_reasons(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,22 +216,53 @@ def test_a_worker_that_is_stopped(start: Callable[..., Workers]) -> None:
     assert "hangs" in str(fault(workers, wt.MEET))
 
 
-def test_a_worker_that_hangs_while_rank_0_cannot_launch(
-    start: Callable[..., Workers], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU whose queue is full of kernels that wait for the worker."""
-    workers = start(2, seconds=1.0)
+class FakeInbox:
+    """Of rank 0 on a GPU: `rank` is whom its kernels wait for."""
+
+    def __init__(self, rank: int | None) -> None:
+        self.rank, self.freed = rank, False
+
+    def waits_for(self) -> int | None:
+        return self.rank
+
+    def free(self) -> None:
+        self.freed = True
+
+    def fits(self, *args: object) -> bool:
+        return False
+
+
+def gpu_waits_for(workers: Workers, rank: int | None) -> FakeInbox:
+    inbox: Any = FakeInbox(rank)
+    workers.met(replace(workers.group, inbox=inbox))
+    return inbox
+
+
+def test_a_worker_that_hangs_while_rank_0_cannot_launch(start: Callable[..., Workers]) -> None:
+    """As on a GPU that takes no more kernels while one of them waits for the worker."""
+    workers = start(3, seconds=1.0, delay=30.0)
     meet(workers)
-    monkeypatch.setattr(group.TPGroup, "on_gpus", True)
-    os.kill(workers.peers[0].pid, signal.SIGSTOP)
+    inbox = gpu_waits_for(workers, 2)
 
     def step() -> None:
-        workers.send(wt.MEET)
+        workers.send(wt.SUM, [1])
         assert workers.lost.wait(FOUND_WITHIN)
         raise CollectiveError("the launch came back, since the sums were told to end")
 
-    with pytest.raises(WorkerError, match=r"rank 1 .* hangs"), workers.supervise():
+    with pytest.raises(WorkerError, match=r"rank 2 .* hangs"), workers.supervise():
         step()
+    assert inbox.freed
+
+
+def test_a_long_step_is_no_hang(start: Callable[..., Workers]) -> None:
+    workers = start(2, seconds=1.0, delay=2.5)
+    meet(workers)
+    gpu_waits_for(workers, None)  # both GPUs are busy, and nobody waits
+
+    with workers.supervise():
+        workers.send(wt.SUM, [1])
+        assert not workers.lost.wait(2.5)
+    meet(workers)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """From integer lists to tensors: every number arrives, and what is no table is refused."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -58,3 +60,18 @@ def test_many_placeholders_arrive() -> None:
     lists = DecodeInputs(ids, ids, ids, ids, [[1]] * 500)
     (got, *_), _ = upload_run(lists, CPU)
     assert got.tolist() == ids
+
+
+@pytest.mark.parametrize("length", [1, 255, 256, 4096])
+@pytest.mark.parametrize(
+    ("slot", "error"),
+    [(2**31, OverflowError), (2**32 - 1, OverflowError), (-(2**31) - 1, OverflowError),
+     (1.5, TypeError), ("1", TypeError)],
+)  # fmt: skip
+def test_a_number_that_is_no_slot_is_an_error_in_lists_of_any_length(
+    length: int, slot: Any, error: type[Exception]
+) -> None:
+    ids = list(range(length))
+    lists = PrefillInputs(ids, ids, [*ids[1:], slot], [0, length], [0, length], 1, 1, None)
+    with pytest.raises(error):
+        upload_run(lists, CPU)

@@ -23,8 +23,8 @@ def _serve(rank: int, memory: list[torch.Tensor], work: Callable[..., Any]) -> N
     torch.set_num_threads(1)
     inboxes = torch.tensor([m.data_ptr() for m in memory])
     flags = inboxes + _flags_at(len(memory))
-    counts, stop = torch.zeros(ROWS, dtype=torch.int64), torch.tensor([STOP])
-    work(rank, Mailboxes(rank, inboxes, flags, counts, stop))
+    counts, host = torch.zeros(ROWS, dtype=torch.int64), torch.tensor([STOP, -1])
+    work(rank, Mailboxes(rank, inboxes, flags, counts, host))
 
 
 def _flags_at(ranks: int) -> int:
