@@ -62,6 +62,8 @@ def test_speed_on_a_gpu_is_that_of_the_recorded_runs() -> None:
     eight, large = (recorded(f"scaling_qwen3-{size}_h200")["runs"][1] for size in ("8b", "32b"))
     said = "{:.2f} times as fast as one for the shape of Qwen3-8B and {:.2f} times for Qwen3-32B"
     assert said.format(eight["scaling"], large["scaling"]) in TEXT
+    small = recorded("scaling_qwen3-0.6b_h200")["runs"][1]
+    assert f"for 0.6B they gain {small['scaling'] - 1:.0%}".replace("%", " %") in TEXT
 
 
 @pytest.mark.parametrize("number", range(8))

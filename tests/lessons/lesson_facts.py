@@ -33,6 +33,14 @@ _BY_HAND = [RunEvent(True, 0.0, 1.0, 100, ("a", "b")), RunEvent(False, 1.0, 3.0,
 _RECORDED = Path(__file__).parent.parent.parent / "figures" / "data"
 _NANO = json.loads((_RECORDED / "bench_qwen3-0.6b_h200_nano-vllm.json").read_text())["output_tok_s"]
 
+
+def collective_percent(size: str) -> float:
+    """Of a decode step on two H200s, as recorded, what the collectives take."""
+    recorded = json.loads((_RECORDED / f"scaling_qwen3-{size}_h200.json").read_text())
+    two = recorded["runs"][1]
+    return round(two["collectives_us"] / two["decode_step_ms"] / 10, 1)
+
+
 FACTS: dict[str, dict[str, Callable[[], float]]] = {
     "01": {
         "60": lambda: exercise_minutes("01"),
@@ -77,5 +85,7 @@ FACTS: dict[str, dict[str, Callable[[], float]]] = {
         "100": lambda: exercise_minutes("05"),
         "130": lambda: exercise_minutes("05") + READING_MINUTES,
         "16384": lambda: EngineConfig().max_num_batched_tokens,
+        "23.2": lambda: collective_percent("0.6b"),
+        "9.1": lambda: collective_percent("32b"),
     },
 }
