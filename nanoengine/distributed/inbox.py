@@ -172,12 +172,13 @@ def _release(device: torch.device, own: int, mapped: list[int], owner: int) -> N
 
 def with_inbox(group: TPGroup) -> TPGroup:
     """The GPUs' group with an inbox on each; as it was, and NCCL sums, where that cannot be."""
+    device = torch.device("cuda", torch.cuda.current_device())  # which starts CUDA, if need be
     if why_not(group.size) is not None:  # the same on every rank; `nanoengine doctor` tells it
         return group
     inbox: Inbox | None = None
     failure: Exception | None = None
     try:
-        inbox = Inbox(group.rank, group.size, torch.device("cuda", torch.cuda.current_device()))
+        inbox = Inbox(group.rank, group.size, device)
         group.store.set(f"handle/{group.rank}", inbox.handle())
     except (EngineError, ImportError, RuntimeError) as error:  # a driver, no Triton, no memory
         failure = error

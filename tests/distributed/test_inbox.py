@@ -94,6 +94,7 @@ def test_all_close_before_any_gives_its_memory_back(monkeypatch: pytest.MonkeyPa
 def test_nothing_is_said_of_ranks_that_no_inbox_is_made_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         group = TPGroup(0, 3)
