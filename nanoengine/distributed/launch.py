@@ -48,6 +48,7 @@ class Workers:
         self.peers: list[Peer] = []
         self.sender, self.seconds = rpc.Sender(buffer, self.peers, seconds), seconds
         self.failure: str | None = None  # why they have ended
+        self.told = False  # a first step: before it ranks compile, each at its own pace
         self.waiting: tuple[int, float] | None = None  # rank 0's GPU waits for a rank, since then
         self.done_at: float | None = None  # when rank 0 was done with its part of a step
         self.lost = threading.Event()  # a worker has ended by itself
@@ -66,6 +67,7 @@ class Workers:
 
     def send(self, kind: int, values: Iterable[int] = ()) -> None:
         """Tell every worker what to do next; use inside `supervise()`."""
+        self.told = True
         self.sender.send(kind, values)
 
     @contextmanager
@@ -124,7 +126,8 @@ class Workers:
         may even be stuck in a launch, since the device takes no more while a kernel waits.
         """
         now = time.monotonic()
-        rank = None if self.group.inbox is None else self.group.inbox.waits_for()
+        inbox = self.group.inbox if self.told else None
+        rank = None if inbox is None else inbox.waits_for()
         if rank is None or self.waiting is None or self.waiting[0] != rank:
             self.waiting = None if rank is None else (rank, now)
         elif now - self.waiting[1] >= self.seconds:

@@ -254,6 +254,12 @@ def test_a_worker_that_hangs_while_rank_0_cannot_launch(start: Callable[..., Wor
     assert inbox.freed
 
 
+def test_a_rank_that_compiles_at_the_start_is_no_hang(start: Callable[..., Workers]) -> None:
+    workers = start(2, seconds=1.0)
+    gpu_waits_for(workers, 1)
+    assert not workers.lost.wait(2.5)
+
+
 def test_a_long_step_is_no_hang(start: Callable[..., Workers]) -> None:
     workers = start(2, seconds=1.0, delay=2.5)
     meet(workers)
