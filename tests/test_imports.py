@@ -18,8 +18,8 @@ ORDER = [
     ("sampling_params",),
     ("context",),
     ("cache",),
-    ("distributed",),
     ("kernels",),
+    ("distributed",),  # small sums over GPUs take a kernel
     ("attention",),
     ("layers",),
     ("models",),
