@@ -69,7 +69,7 @@ def alone(folder: Path) -> list[list[int]]:
         return [run(llm, [request])[0] for request in make_requests()]
 
 
-@pytest.mark.parametrize("ways", itertools.product((0, 1), repeat=len(CHOICES)), ids=str)
+@pytest.mark.parametrize("ways", [*itertools.product((0, 1), repeat=len(CHOICES))], ids=str)
 def test_every_combination_of_paths(
     folder: Path,
     make_llm: Callable[..., LLM],
