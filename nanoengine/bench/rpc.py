@@ -20,8 +20,9 @@ import torch
 
 from nanoengine import environment
 from nanoengine.distributed.group import TPGroup
-from nanoengine.distributed.launch import Workers, launch
+from nanoengine.distributed.launch import launch
 from nanoengine.distributed.rpc import RUN
+from nanoengine.distributed.workers import Workers
 from nanoengine.engine.block_manager import BlockManager
 from nanoengine.engine.scheduler import Scheduler
 from nanoengine.engine.sequence import Batch, Sequence

@@ -33,7 +33,7 @@ from nanoengine.bench.workload import Workload, same_length_workload, with_fresh
 from nanoengine.commands.options import Parser
 from nanoengine.config import EngineConfig
 from nanoengine.distributed.group import TPGroup
-from nanoengine.distributed.launch import Workers
+from nanoengine.distributed.workers import Workers
 from nanoengine.engine.step_message import BatchWriter
 from nanoengine.errors import NanoengineError
 from nanoengine.models.config import read_model_config

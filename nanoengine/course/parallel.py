@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 
-from nanoengine.distributed import launch, rpc
+from nanoengine.distributed import rpc, workers
 from nanoengine.distributed.group import TPGroup
 from nanoengine.distributed.worker import worker_setup
 from nanoengine.engine import step_message
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # what is timed: (owner, attribute) -> its name in the picture; the collectives by their own names
 _TIMED: dict[tuple[Any, str], str] = {
     (step_message.BatchWriter, "encode"): "write",
-    (launch.Workers, "send"): "write",
+    (workers.Workers, "send"): "write",
     (rpc.Receiver, "receive"): "wait",
     (step_message.BatchReader, "decode"): "read",
     (ModelRunner, "run"): "run",

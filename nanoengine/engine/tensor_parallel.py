@@ -11,9 +11,10 @@ import torch
 from nanoengine.config import EngineConfig
 from nanoengine.distributed import torchrun, worker
 from nanoengine.distributed.group import TPGroup
-from nanoengine.distributed.launch import Workers, launch
+from nanoengine.distributed.launch import launch
 from nanoengine.distributed.rpc import RUN
 from nanoengine.distributed.torchrun import TorchrunWorkers
+from nanoengine.distributed.workers import Workers
 from nanoengine.engine.model_runner import ModelRunner
 from nanoengine.engine.record import StepRecord
 from nanoengine.engine.sampling import SampledTokens

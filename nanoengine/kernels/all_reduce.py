@@ -1,8 +1,8 @@
 """The sum over the GPUs of one host, in one kernel: every rank writes its part to all the others.
 
 Reference: torch's all_reduce (NCCL), and then `norm.add_rms_norm`. NCCL is made for large tensors:
-the 640 KiB of 64 rows of Qwen3-32B take it 17.4 microseconds on two H200s, and are needed 128
-times a decode step; here 6.1 (one row: 12.8 and 3.1). Over NVLink a GPU reaches the others' memory
+the 640 KiB of 64 rows of Qwen3-32B take it 15.1 microseconds on two H200s, and are needed 128
+times a decode step; here 6.1 (one row: 13.1 and 3.5). Over NVLink a GPU reaches the others' memory
 by plain addresses. So a program, which owns one row on every rank, writes its part of the row into
 the inbox that each other GPU keeps for it, raises its flag there, waits for the others' flags, and
 adds up what has come: a part crosses the link once, and nobody asks anybody anything (the one-shot

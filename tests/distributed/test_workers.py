@@ -21,8 +21,9 @@ import torch
 import worker_targets as wt
 
 from nanoengine.distributed import group, rpc
-from nanoengine.distributed.launch import Workers, launch
+from nanoengine.distributed.launch import launch
 from nanoengine.distributed.worker import worker_setup
+from nanoengine.distributed.workers import Workers
 from nanoengine.errors import CollectiveError, EngineError, WorkerError
 
 pytestmark = pytest.mark.skipif(
