@@ -129,9 +129,12 @@ def wrong_kind(got: Any, expected: str) -> Difference | None:
 
 
 def first_difference(expected: Sequence[Any], got: Sequence[Any]) -> int | None:
-    """Index of the first item that differs; a missing or extra item differs, too."""
+    """Index of the first item that differs; a missing or extra item differs, too.
+
+    So does 8.0 from a whole number 8: as a position or slot the engine takes no float.
+    """
     for index, (wanted, given) in enumerate(zip(expected, got, strict=False)):
-        if wanted != given:
+        if wanted != given or (isinstance(given, float) and isinstance(wanted, int)):
             return index
     return None if len(expected) == len(got) else min(len(expected), len(got))
 

@@ -139,6 +139,7 @@ def test_no_driver_is_a_reason() -> None:
 def test_doctor_says_how_gpus_would_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._sums(1) is None
     monkeypatch.setattr(doctor, "why_not", lambda ranks: None)
+    assert doctor._sums(2) == doctor._sums(3)
     assert doctor._sums(3) == "small sums of 2 ranks take one kernel, larger ones NCCL"
     monkeypatch.setattr(doctor, "why_not", lambda ranks: "GPU 0 and GPU 1 have no NVLink")
     assert doctor._sums(4) == "NCCL does all sums, for GPU 0 and GPU 1 have no NVLink"

@@ -60,11 +60,12 @@ def compare_slots(case: Case, expected: Any, got: Any) -> Difference | None:
         return None
     if index >= len(expected) or index >= len(got):
         return Difference(f"expected {len(expected)} slots, one a position, you gave {len(got)}")
-    position = start + index
+    position, given = start + index, got[index]
+    hint = ", a float: // divides to whole numbers" if isinstance(given, float) else ""
     return Difference(
         f"position {position} is place {position % size} of the sequence's block "
         f"{position // size}, which is block {table[position // size]} of the cache: expected "
-        f"slot {expected[index]}, you gave {show(got[index])}"
+        f"slot {expected[index]}, you gave {show(given)}{hint}"
     )
 
 
